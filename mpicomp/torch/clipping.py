@@ -1,21 +1,32 @@
-"""Warn if gradients are clipped before they are averaged."""
+"""Warn if gradients are changed before they are averaged: clipped, or averaged by DDP."""
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from mpicomp.torch.ddp import AROUND, is_in_ddp
 from mpicomp.transports import Transport
+
+_CLIPPED = (
+    "gradients were changed between backward and opt.step(): clip_grad_norm_ there clips the gradient of "
+    "each worker, and not their mean. To clip the mean: opt.aggregate(), clip_grad_norm_, opt.step()."
+)
+_PACKAGES = tuple(str(folder) + os.sep for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
 
 
 class ClippingWatch:
-    """Warn once if gradients are changed between backward and ``step``, as by ``clip_grad_norm_``.
+    """Warn once if gradients are changed between backward and ``step``.
 
-    Such clipping acts on the gradient of each worker, and not on their mean.  Only the smallest parameter is
-    checked, on the rank of worker 0, so the check costs some microseconds a step.  A division by an integer
-    raises no warning: it may be the number of accumulated batches, or a scale.
+    ``clip_grad_norm_`` there clips the gradient of each worker, and not their mean; and DDP, which may have
+    been put around the model after ``Compressed`` was made, has averaged them.  Only the smallest parameter
+    is checked, on the rank of worker 0, so the check costs some microseconds a step.  A division by an
+    integer raises no warning: it may be the number of accumulated batches, or a scale.
     """
 
     def __init__(self, parameters: list[nn.Parameter], transport: Transport) -> None:
@@ -43,12 +54,16 @@ class ClippingWatch:
         if _is_mean(made[2], _first(gradient)):
             return
         self._handle.remove()
-        warnings.warn(
-            "gradients were changed between backward and opt.step(): clip_grad_norm_ there clips the "
-            "gradient of each worker, and not their mean. To clip the mean: opt.aggregate(), "
-            "clip_grad_norm_, opt.step().",
-            stacklevel=4,
-        )
+        assert self._watched is not None
+        warnings.warn(AROUND if is_in_ddp(self._watched) else _CLIPPED, stacklevel=_level_of_program())
+
+
+def _level_of_program() -> int:
+    """The stack level, for the caller's warning, of the first line that is neither ours nor torch's."""
+    level, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGES):
+        level, frame = level + 1, frame.f_back
+    return level + 1
 
 
 def _is_mean(total: Tensor, entry: Tensor) -> bool:

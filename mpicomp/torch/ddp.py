@@ -12,6 +12,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mpicomp.base.errors import ConfigError
 
+AROUND = (
+    "the model is in a DistributedDataParallel, whose backward averages whole gradients in every step: these "
+    "bytes are not saved, and the ledger does not count them. Train the model inside it, ddp.module, or give "
+    "DDP mpicomp.torch.Hook. Ignore this if DDP's group is smaller."
+)
+
 
 def group_of(state: Any, overlap: bool) -> Any:
     """The process group of the DDP object whose hook has this ``state``; it is searched for in memory.
@@ -19,8 +25,7 @@ def group_of(state: Any, overlap: bool) -> Any:
     Raises ``ConfigError`` if DDP has the option skip_all_reduce_unused_params, or with ``overlap`` another
     one by which parameters may be left out.
     """
-    modules = [m for m in gc.get_objects() if issubclass(type(m), DistributedDataParallel)]
-    ddps = [m for m in modules if any(its is state for _, its in getattr(m, "_comm_hooks", ()))]
+    ddps = [m for m in _in_memory() if any(its is state for _, its in getattr(m, "_comm_hooks", ()))]
     if any(getattr(ddp, "skip_all_reduce_unused_params", False) for ddp in ddps):
         raise ConfigError(
             "DDP with skip_all_reduce_unused_params=True leaves buckets out, and the hook waits for the "
@@ -36,12 +41,16 @@ def group_of(state: Any, overlap: bool) -> Any:
     return max(groups, key=dist.get_world_size, default=dist.group.WORLD)
 
 
+def is_in_ddp(parameter: nn.Parameter) -> bool:
+    """Whether a DDP object, which is searched for in memory, trains this parameter."""
+    return any(p is parameter for ddp in _in_memory() for p in ddp.parameters())
+
+
 def warn_of_ddp(module: nn.Module | None) -> None:
     """Warn if ``module`` is a DDP: its backward sends whole gradients, whatever an optimiser sends."""
     if isinstance(module, DistributedDataParallel):
-        warnings.warn(
-            "module is a DistributedDataParallel, whose backward averages whole gradients in every step: "
-            "these bytes are not saved, and the ledger does not count them. Train the model inside it, "
-            "ddp.module, or give DDP mpicomp.torch.Hook. Ignore this if DDP's group is smaller.",
-            stacklevel=3,
-        )
+        warnings.warn(AROUND, stacklevel=3)
+
+
+def _in_memory() -> list[DistributedDataParallel]:
+    return [m for m in gc.get_objects() if issubclass(type(m), DistributedDataParallel)]

@@ -206,6 +206,26 @@ def hooked():
     return [digest_of(model), state.aggregator.ledger.up.tolist(), type(state.aggregator.transport).__name__]
 
 
+def around():
+    """What each rank is warned of if DDP is put around the model once ``Compressed`` has been made."""
+    found = []
+    for options in ({}, {"gradient_as_bucket_view": True}):
+        model = network()
+        opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), EFSGD(TopK(k=0.2)), module=model)
+        ddp = DistributedDataParallel(model, **options)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for k in range(3):
+                opt.zero_grad()
+                loss(ddp, RANK, k).backward()
+                opt.step()
+        found.append([(str(one.message), one.filename == __file__) for one in caught])
+        opt.aggregator.close()
+    everybody = [None] * RANKS
+    dist.all_gather_object(everybody, found)
+    return everybody
+
+
 def of_each_rank(folder, here, other):
     """What depends on the number of ranks.  It saves a state, and goes on from the other launcher's."""
     if not dist.is_initialized():  # for DDP alone

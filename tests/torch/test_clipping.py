@@ -57,6 +57,7 @@ def test_the_wrong_order_is_another_step_and_is_said():
             opt.step()
     assert model.x.item() == pytest.approx(-0.5, abs=1e-5)
     assert len(said) == 1  # once, and not in each step
+    assert said[0].filename == __file__
 
 
 CHANGES = {

@@ -52,7 +52,9 @@ def by_mpirun(folder):
 
 @pytest.fixture(scope="module")
 def by_torchrun(folder, by_mpirun):
-    return told(torchrun(2, *JOB, "bits", f"of_each_rank={folder},torchrun,mpirun", "in_pieces", "refusals"))
+    return told(
+        torchrun(2, *JOB, "bits", f"of_each_rank={folder},torchrun,mpirun", "in_pieces", "around", "refusals")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +107,18 @@ def test_what_one_rank_meets_all_are_told(by_torchrun):
     assert re.search(f"MpicompError: rank 0 calls {one}, and rank 1 calls {two}", first["other order"])
     assert re.search(f"rank 0 calls {one}, and rank 1 settles the ledger of {one}", first["other calls"])
     assert "rank 1 begins another run, Aggregator or Descent" in first["begins"]
+
+
+def test_a_ddp_that_is_put_around_the_model_later_is_said_once(by_torchrun):
+    """By the rank of worker 0, which watches its gradients, and at the line that steps."""
+    first, second = by_torchrun["around"]
+    for told in first:
+        ((text, here),) = told
+        assert text.startswith(
+            "the model is in a DistributedDataParallel, whose backward averages whole gradients"
+        )
+        assert here
+    assert second == [[], []]
 
 
 def test_groups_of_some_of_the_ranks(on_four):
