@@ -58,6 +58,7 @@ TORCH = (
     "saving",
     "state",
     "stateful",
+    "steps",
     "tensors",
     "unused",
     "wrapping",
