@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from torch.optim import Optimizer
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
+from mpicomp.compressors import Absolute, Contractive
 from mpicomp.methods import OneBitAdam
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.lmo_method import LMOMethod
@@ -26,6 +28,7 @@ from mpicomp.torch.alike import numbered
 from mpicomp.torch.fragments import Fragment, Schedule
 
 DELAY = "delay"  # a value of ``keep``
+_BIASED = Contractive | Absolute
 
 
 def as_keep(keep: Any) -> float | str:
@@ -150,15 +153,26 @@ def _without_gradients(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
             p.grad = gradient
 
 
-def warn_of_momentum(method: Method, outer: Optimizer) -> None:
-    """Warn if ``outer`` has momentum and ``method`` has error feedback: both repeat earlier changes."""
-    remembers = type(method).residual is not Method.residual
-    if remembers and any(group.get("momentum") for group in outer.param_groups):
+def warn_of_momentum(fragments: Sequence[Fragment], outer: Optimizer) -> None:
+    """Warn if ``outer`` has momentum and the method has error feedback: both repeat earlier changes."""
+    if any(group.get("momentum") for group in outer.param_groups) and any(map(_sends_later, fragments)):
         warnings.warn(
-            f"outer has momentum, and {type(method).__name__} sends later what it leaves out now: together "
-            "they overshoot. Take torch.optim.SGD without momentum for outer; docs/training.md has losses.",
+            f"outer has momentum, and {type(fragments[0].aggregator.method).__name__} sends later what it "
+            "leaves out now: together they overshoot. Take torch.optim.SGD without momentum for outer; "
+            "docs/training.md has losses.",
             stacklevel=3,
         )
+
+
+def _sends_later(fragment: Fragment) -> bool:
+    """Whether error feedback has anything to send later.
+
+    A compressor that keeps 0.99 of every |x|², such as 8-bit block floats, leaves hardly anything.
+    """
+    method, d, n = fragment.aggregator.method, fragment.tensors.parts.size, fragment.aggregator.workers
+    given = [getattr(method, f.name) for f in fields(method)]
+    keeps = [C.alpha(d, n) if isinstance(C, Contractive) else 0.0 for C in given if isinstance(C, _BIASED)]
+    return method.keeps_residual and min(keeps, default=1.0) < 0.99
 
 
 def warn_of_length(method: Method) -> None:

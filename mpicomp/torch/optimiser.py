@@ -156,11 +156,11 @@ class Compressed(Stateful):
         self.local = None
         if sync_every > 1:
             self.outer = outer or torch.optim.SGD(self._tensors.parameters, lr=1.0)
+            exchanged = [Fragment(*pair) for pair in zip(pieces, self.aggregators, strict=False)]
             if t.is_server:
-                warn_of_momentum(method, self.outer)
+                warn_of_momentum(exchanged, self.outer)
                 if outer is None:
                     warn_of_length(method)
-            exchanged = [Fragment(*pair) for pair in zip(pieces, self.aggregators, strict=False)]
             self.local = LocalSteps(exchanged, schedule, self.outer, keep)
         for tensors in pieces:
             tensors.optimiser = self.outer or optimiser

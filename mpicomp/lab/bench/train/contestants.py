@@ -20,7 +20,7 @@ from torch.distributed.algorithms.model_averaging.averagers import PeriodicModel
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from mpicomp.compressors import Identity, Lossless, Natural, QuantizedTopK, TopK, TwoMeans
+from mpicomp.compressors import BlockFloat, Identity, Lossless, Natural, QuantizedTopK, TopK, TwoMeans
 from mpicomp.methods import (
     DCGD,
     EF14,
@@ -223,6 +223,7 @@ def _few_bits(k: float) -> QuantizedTopK:
 
 _SPARSE_LOCO = EFSGD(_few_bits(0.03), 1.0, down=Lossless(forward=True), decay=0.95, average="senders")
 _BOTH_WAYS = DoubleSqueeze(_few_bits(0.05), _few_bits(0.2), 1.0, decay=0.95, average="senders")
+_EIGHT_BITS = DoubleSqueeze(BlockFloat(bits=8), BlockFloat(bits=8), 1.0)
 _DELAYED: dict[str, Any] = {"delay": 2, "keep": "delay"}
 _LOCAL = f"every {EVERY} steps"
 _DILOCO_OUTER = (0.7, 0.5, 0.3)
@@ -250,6 +251,12 @@ CONTESTANTS = [
     Contestant(f"DoubleSqueeze, {_LOCAL}", "ours", _ours(_SQUEEZED, EVERY)),
     Contestant(
         f"DiLoCo, {_LOCAL}", "ours", _ours(_DENSE, EVERY, outer_momentum=MOMENTUM), outer=_DILOCO_OUTER
+    ),
+    Contestant(
+        f"DiLoCo, 8 bits both ways, {_LOCAL}",
+        "ours",
+        _ours(_EIGHT_BITS, EVERY, outer_momentum=MOMENTUM),
+        outer=_DILOCO_OUTER,
     ),
     Contestant(f"SparseLoCo, {_LOCAL}", "ours", _ours(_SPARSE_LOCO, EVERY), outer=_SPARSE_OUTER),
     Contestant(
