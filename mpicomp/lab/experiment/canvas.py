@@ -41,8 +41,8 @@ def curve_style(i: int) -> dict[str, Any]:
     """
     if i >= MOST_STYLES:
         raise ConfigError(
-            f"more than {MOST_STYLES} curves in a figure, which is what there are colours and dashes for. "
-            f"Draw fewer runs, {MOST_STYLES} at most."
+            f"a figure has {MOST_STYLES} curves at most, which is what there are colours and dashes for. "
+            "Draw some of the runs: mpicomp plot takes their folders."
         )
     dashes = DASHES[(i + i // len(COLOURS)) % len(DASHES)]  # shifted each time the colours begin again
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": dashes, "marker": MARKERS[i % len(MARKERS)]}

@@ -1,11 +1,13 @@
 """Tables and figures of recorded runs, made from their files alone.
 
 The folder of a comparison or a study gets ``table.md``, ``table.json`` and ``figure.png``, and where a study
-has too many panels for one figure ``figure-2.png`` and so on.
+has too many panels for one figure ``figure-2.png`` and so on.  A figure that cannot be drawn is left out,
+with a warning: the tables are good without it.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -62,14 +64,23 @@ def publish_study(folder: str | Path) -> dict[str, list[Line]]:
 def _draw_into(
     folder: Path, pictures: list[Picture], drawing: Callable[[list[Picture]], list[Any]], most: int = 1
 ) -> None:
-    """Save the figures of ``pictures`` as figure.png and so on; those of before, ``most`` at most, go."""
+    """Save the figures of ``pictures`` as figure.png and so on; those of before, ``most`` at most, go.
+
+    Warns, and saves none, where there is nothing to draw, too much of it, or no matplotlib.
+    """
     for old in _numbered(folder / "figure.png", most):
         try:
             old.unlink(missing_ok=True)
         except OSError as error:
             raise RecordError(f"cannot replace {old}: {error.strerror}.") from None
-    if any(picture.curves for picture in pictures):
-        _save(drawing(pictures), folder / "figure.png")
+    if not any(picture.curves for picture in pictures):
+        return
+    try:
+        figures = drawing(pictures)
+    except (ConfigError, RecordError) as error:
+        warnings.warn(f"no figure in {folder}: {error}", stacklevel=3)
+        return
+    _save(figures, folder / "figure.png")
 
 
 def _draw_study(title: str, pictures: list[Picture]) -> list[Any]:

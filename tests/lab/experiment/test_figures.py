@@ -85,7 +85,7 @@ def test_the_scale_of_a_panel_follows_the_rule(picture, ends, scale):
 def test_no_two_curves_have_the_same_colour_and_dashes():
     styles = {(curve_style(i)["color"], curve_style(i)["linestyle"]) for i in range(MOST_STYLES)}
     assert len(styles) == MOST_STYLES == len(COLOURS) * len(DASHES)
-    with pytest.raises(ConfigError, match=f"Draw fewer runs, {MOST_STYLES} at most"):
+    with pytest.raises(ConfigError, match=f"{MOST_STYLES} curves at most.* Draw some of the runs"):
         curve_style(MOST_STYLES)
 
 
@@ -307,6 +307,32 @@ def test_a_logarithmic_axis_refuses_zero(comparison):
         comparison.plot(axes=Figure().subplots(), ax=Figure().subplots())
     with pytest.raises(ConfigError, match="one axis"):
         comparison.plot(x="rounds,up")
+
+
+def test_a_comparison_without_a_figure_has_its_tables(tmp_path):
+    """More methods than a figure has colours and dashes for, and runs that all end at their start."""
+    settings = {"workers": 2, "rounds": 2, "every": 1}
+    methods = {f"gd {i}": GD(gamma=0.01 * (i + 1)) for i in range(MOST_STYLES + 1)}
+    with pytest.warns(UserWarning, match=rf"no figure in .*: a figure has {MOST_STYLES} curves at most"):
+        mpicomp.compare(methods, QUADRATICS, out=tmp_path / "many", **settings)
+    for name, limit in (("bytes", "max_bytes"), ("seconds", "max_seconds")):
+        with pytest.warns(UserWarning, match=r"no figure in .*no run has recorded more than its start"):
+            mpicomp.compare([GD()], QUADRATICS, out=tmp_path / name, **settings | {limit: 0})
+    for folder in tmp_path.iterdir():
+        assert (folder / "table.md").exists() and not (folder / "figure.png").exists()
+        assert len(mpicomp.load(folder).outcomes) in (1, MOST_STYLES + 1)
+
+
+def test_the_command_says_in_one_line_why_there_is_no_figure(tmp_path):
+    suite = tmp_path / "suite.toml"
+    suite.write_text(
+        'problem = "quadratics(d=20)"\nworkers = 2\nrounds = 2\nmax_seconds = 0\n[[method]]\nmethod = "gd"\n'
+    )
+    command = [sys.executable, "-m", "mpicomp", "compare", str(suite), "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    reason = "there is nothing to draw: no run has recorded more than its start."
+    assert done.stderr == f"mpicomp: no figure in {tmp_path / 'out'}: {reason}\n"
+    assert done.stdout.endswith(f"\n{tmp_path / 'out'}/table.md\n")
 
 
 def test_without_matplotlib_the_error_names_the_remedy(comparison, monkeypatch):
