@@ -141,6 +141,16 @@ def _check_rate_or_theory(name: str, value: float | str) -> None:
         check_rate(name, value)
 
 
+def _check_step_or_auto(name: str, value: float | str) -> None:
+    try:
+        check_step(name, value)
+    except ConfigError:
+        raise ConfigError(
+            f"{name}={value!r}; allowed: a positive number, 'theory', a multiple such as 'theory*8', or "
+            f"{AUTO!r}."
+        ) from None
+
+
 def _check_parts(name: str, value: object) -> None:
     if value is not None and not isinstance(value, Parts):
         raise ConfigError(f"{name}={value!r}; allowed: Parts, or None for those of the problem.")
@@ -151,7 +161,7 @@ def _check_format(name: str, value: str) -> None:
 
 
 class _StepSize(FromTheory):
-    """The step size may be "auto" too, where ``Method`` allows it."""
+    """The step size may be "auto" too, where ``Method`` allows it; errors name it for ``may_adapt``."""
 
     def __call__(self, method: str, name: str, value: Any) -> None:
         if not is_auto(value):
@@ -203,6 +213,8 @@ def checks_of(method: type) -> dict[str, Check]:
             f"{method.__name__}: {len(steps)} fields are a StepSize; expected one: declare "
             "`gamma: StepSize`, with StepSize from mpicomp.methods.parameters."
         )
+    if getattr(method, "may_adapt", False):
+        checks[steps[0]] = _StepSize(_check_step_or_auto)
     return checks
 
 
