@@ -94,7 +94,10 @@ class Compressor(ABC):
 
     @abstractmethod
     def nbytes(self, d: int) -> int | None:
-        """The size of a message in bytes; None if it depends on the data or the draw."""
+        """The size of a message in bytes; None if it depends on the data or the draw.
+
+        Raises ``ConfigError`` if the configuration does not fit d, as a count above d.
+        """
 
     def mean_nbytes(self, d: int, n: int) -> float:
         """The expected size in bytes of a message of one of n workers.

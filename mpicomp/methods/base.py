@@ -161,10 +161,13 @@ class Method(ABC):
     def bound(self, parts: Parts) -> Self:
         """This method for an x with these parts: its compressors are bound to them.
 
-        Raises ``ConfigError`` if a compressor's configuration does not fit the parts.
+        Raises ``ConfigError`` if a compressor's configuration does not fit the parts, or their size d.
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{k: C.bound(parts) for k, C in values.items() if isinstance(C, Compressor)})
+        bound = {k: C.bound(parts) for k, C in values.items() if isinstance(C, Compressor)}
+        for C in bound.values():
+            C.nbytes(parts.size)  # refuses a count above d
+        return replace(self, **bound)
 
     def in_blocks(self, blocks: Blocks) -> Self:
         """This method with compressors that act on each block of x alone.
