@@ -14,6 +14,7 @@ from mpicomp import kernels
 from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.checks import as_integer, as_seed
 from mpicomp.base.errors import ConfigError, MpicompError, keeping
+from mpicomp.base.files import as_path_or_none
 from mpicomp.base.given_arrays import as_array
 from mpicomp.compressors.base import Array
 from mpicomp.kernels.threads import threads
@@ -234,11 +235,9 @@ def run(
         if out is None:
             raise ConfigError("checkpoint_every needs a folder to write to: give out.")
     placement = Placement(server, blocks, device, cuda_aware, stall_timeout, verify_bytes, on_failure)
-    if isinstance(out, str) and not out:
-        raise ConfigError("out='' names no folder; allowed: a path, '.' for the current folder, or None.")
+    folder = as_path_or_none("out", out)
     if transport is not None and transport.n != workers:
         raise ConfigError(f"workers={workers}, but the transport given is for {transport.n}.")
-    folder = None if out is None else Path(out)
     import scipy.special  # noqa: F401 - normal draws load it otherwise, in a round whose seconds count
 
     t = transport or placement.connect(workers)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.base.files import present, write_json, write_text
+from mpicomp.base.files import as_path, present, write_json, write_text
 from mpicomp.lab.experiment.canvas import drawable, save
 from mpicomp.lab.experiment.figure import SEEDS, Picture, draw, draw_all, pages
 from mpicomp.lab.experiment.lines import Line
@@ -35,7 +35,7 @@ from mpicomp.text.own_classes import without_imports
 
 def publish(folder: str | Path) -> list[Line]:
     """Write the tables and the figure of the comparison in ``folder``; returns the table's lines."""
-    folder = Path(folder)
+    folder = as_path("folder", folder)
     comparison = read_comparison(folder)
     lines = comparison.lines()
     write_text(folder / "table.md", markdown(lines, comparison.suite))
@@ -50,7 +50,7 @@ def publish_study(folder: str | Path) -> dict[str, list[Line]]:
 
     Returns the lines of the tables by the cases' labels.
     """
-    folder = Path(folder)
+    folder = as_path("folder", folder)
     study = read_study(folder)
     lines = {case.label: publish(folder / case.slug) for case in study.cases}
     tables = [(folder / case.slug / "table.md").read_text(encoding="utf-8") for case in study.cases]
@@ -123,7 +123,7 @@ def plot_files(
     ``ConfigError`` if there is no folder, the runs differ in problem, data or workers, or ``path`` ends in
     another format than ``format``; ``RecordError`` if a folder cannot be read.
     """
-    places = [Path(f) for f in folders]
+    places = [as_path("folder", f) for f in folders]
     if not places:
         raise ConfigError("plot needs a folder: that of a comparison, or of one or more runs.")
     target = _target(places[0], path, format)
@@ -144,7 +144,7 @@ def _target(folder: Path, path: str | Path | None, format: str | None) -> Path:
         check_format(format)
     if path is None:
         return folder / f"figure.{format or 'png'}"
-    path = Path(path)
+    path = as_path("path", path, "file")
     if not path.suffix:
         return path.with_name(f"{path.name}.{format or 'png'}")
     if format is None or path.suffix == f".{format}":
