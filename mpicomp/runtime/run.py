@@ -214,7 +214,8 @@ def run(
 
     An interrupt (Ctrl-C, or a notebook's stop button) ends the run after the current round; the call returns
     the run so far, with status "interrupted".  A second interrupt, for a gradient that hangs, raises
-    ``Interrupted`` at once: a ``KeyboardInterrupt`` whose ``so_far`` is the list of rows.  SIGTERM, SIGHUP
+    ``Interrupted`` at once: a ``KeyboardInterrupt`` whose ``so_far`` is the list of rows.  In one process, an
+    interrupt before the first round is a ``KeyboardInterrupt`` at once.  SIGTERM, SIGHUP
     and SIGUSR1 also end the run after the current round, with its record in ``out``, and then act on the
     process, on all ranks: the caller's handler is called or, without one, the default action is taken.
 
@@ -257,7 +258,7 @@ def run(
                 audit = Audit(t, loop.ledger, loop.rounds.averaging.booked) if verify_bytes else None
                 watched = bars.shown(progress, bars.rounds(limits.rounds))
                 with keeping(lambda: session.recorder.rows), watched as advance:
-                    status = session.run(checkpoint_every, advance)
+                    status = session.run(checkpoint_every, advance, asked.begin)
                 result = _result(session, problem, status, audit.check() if audit else None)
                 session.save()
                 t.raise_on_all(lambda: session.conclude(result.summary()))
