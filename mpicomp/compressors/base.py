@@ -79,6 +79,10 @@ class Compressor(ABC):
         self.decompress_add(buf, out, key)
         return out
 
+    def contractive_variant(self) -> Contractive | None:
+        """This compressor with parameters that make it contractive, which errors name; None if none do."""
+        return None
+
     @property
     def selects(self) -> bool:
         """Whether ``coordinates`` can give the coordinates at which a message has values."""

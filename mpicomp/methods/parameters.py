@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, ClassVar, get_args, get_type_hints
@@ -32,7 +32,7 @@ from mpicomp.base.checks import (
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.formats import check_format
 from mpicomp.base.parts import Parts
-from mpicomp.compressors import EDEN, Absolute, Compressor, Contractive, Unbiased
+from mpicomp.compressors import Absolute, Compressor, Contractive, Unbiased
 
 AUTO = "auto"  # the step size that ``support.auto_step`` sets in every round
 
@@ -116,15 +116,14 @@ class Kinds(Check):
         raise ConfigError(f"{method} needs {name} to be {wanted}; it was given {what}. {self._remedy(value)}")
 
     def _remedy(self, value: object) -> str:
-        # EDEN is contractive with the other scale only.
-        eden = replace(value, scale="least_error") if isinstance(value, EDEN) else None
+        variant = value.contractive_variant() if isinstance(value, Compressor) else None
         if Unbiased in self.kinds:
-            taken = f"EF21 takes {eden or 'contractive compressors'}"
+            taken = f"EF21 takes {variant or 'contractive compressors'}"
             if isinstance(value, Absolute):
                 taken = "EF14 takes absolute compressors"
             return f"RandK(k=0.01) and Natural() are unbiased; {taken}."
         if Contractive in self.kinds:
-            near = eden or (f"Shrunk({value})" if isinstance(value, Unbiased) else None)
+            near = variant or (f"Shrunk({value})" if isinstance(value, Unbiased) else None)
             return f"{near} and TopK(k=0.01) would do." if near else "TopK(k=0.01) would do."
         return f"{self.kinds[0].__name__}() would do."
 
