@@ -29,6 +29,7 @@ import numpy as np
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import theory_factor
+from mpicomp.base.docstrings import explain_inherited
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.compressors.base import Array, Compressor
@@ -113,6 +114,10 @@ class Method(ABC):
     Worker: ClassVar[type] = Nothing
     Up: ClassVar[type] = Message
     Down: ClassVar[type] = Message
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        explain_inherited(cls)
 
     def __post_init__(self) -> None:
         """Raise ``ConfigError`` for a value that the type of its field does not allow."""
