@@ -87,6 +87,7 @@ HOMES = {
     "matplotlib": {
         "lab/experiment/canvas.py",
         "lab/experiment/figure.py",
+        "lab/experiment/glyphs.py",
         "lab/bench/figures.py",
         "lab/bench/serving/traffic.py",
         # These four for its types.

@@ -12,10 +12,11 @@ from typing import Any
 
 from docstrings import to_rst
 
+from mpicomp.base.docstrings import ENTRY
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import COMPRESSORS, Layered
 from mpicomp.lab.cli.examples import command, example, kinds
-from mpicomp.lab.cli.parameters import ENTRY, parameters
+from mpicomp.lab.cli.parameters import parameters
 from mpicomp.methods import METHODS
 from mpicomp.problems import PROBLEMS
 from mpicomp.text.config import describe, parse_problem

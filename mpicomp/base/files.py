@@ -10,7 +10,29 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mpicomp.base.errors import MpicompError, RecordError
+from mpicomp.base.errors import ConfigError, MpicompError, RecordError
+from mpicomp.base.units import one_line
+
+
+def as_path(name: str, value: Any, what: str = "folder", also: str = "") -> Path:
+    """``value``, the argument ``name``, as the path of a file or folder.
+
+    Raises ``ConfigError`` unless it is a text or a ``pathlib.Path``; an empty text names nothing.  ``also``
+    names what else the argument may be.
+    """
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        here = "; '.' is the current folder" if what == "folder" else ""
+        raise ConfigError(
+            f"{name}={one_line(value)} names no {what}; allowed: a path, as a text or a pathlib.Path"
+            f"{also}{here}."
+        )
+    return Path(text)
+
+
+def as_path_or_none(name: str, value: Any) -> Path | None:
+    """``as_path`` of a folder, or None for none."""
+    return None if value is None else as_path(name, value, also=", or None")
 
 
 def cache_dir() -> Path:

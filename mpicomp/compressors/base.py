@@ -9,12 +9,13 @@ receiver hold the same ``Key``, so whatever follows from the key is not sent.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.bits import Bytes
+from mpicomp.base.docstrings import explain_inherited
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.keys import Key
@@ -37,6 +38,10 @@ class Compressor(ABC):
     k       the coordinates that are sent: a count from 1 to d, or a fraction of d below 1
     values  the format of the numbers in messages: "f8", "f4", "f2" or "bf16"
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        explain_inherited(cls)
 
     def bound(self, parts: Parts) -> Self:
         """This compressor for vectors with these parts; the same object if it does not depend on parts.
@@ -79,6 +84,10 @@ class Compressor(ABC):
         self.decompress_add(buf, out, key)
         return out
 
+    def contractive_variant(self) -> Contractive | None:
+        """This compressor with parameters that make it contractive, which errors name; None if none do."""
+        return None
+
     @property
     def selects(self) -> bool:
         """Whether ``coordinates`` can give the coordinates at which a message has values."""
@@ -94,7 +103,10 @@ class Compressor(ABC):
 
     @abstractmethod
     def nbytes(self, d: int) -> int | None:
-        """The size of a message in bytes; None if it depends on the data or the draw."""
+        """The size of a message in bytes; None if it depends on the data or the draw.
+
+        Raises ``ConfigError`` if the configuration does not fit d, as a count above d.
+        """
 
     def mean_nbytes(self, d: int, n: int) -> float:
         """The expected size in bytes of a message of one of n workers.

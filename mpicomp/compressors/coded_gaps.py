@@ -126,7 +126,7 @@ class CodedGaps(Contractive):
         return index_nbytes(d, self._count(d))
 
     def nbytes(self, d: int) -> None:
-        return None
+        self._count(d)  # refuses a k above d
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
         """C's count, which includes the values only: gaps are positions, which are free."""

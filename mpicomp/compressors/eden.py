@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log, log1p, sqrt
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import scipy
@@ -80,6 +80,9 @@ class EDEN(Compressor):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return EDEN, (self.bits, self.scale, self.block)
+
+    def contractive_variant(self) -> Contractive:
+        return cast(Contractive, replace(self, scale="least_error"))
 
     def compress(self, x: Array, key: Key) -> Bytes:
         if self.bits < 1:

@@ -16,7 +16,13 @@ from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.codecs.values import decode_values, encode_values
 from mpicomp.compressors.base import Array, Support
 from mpicomp.compressors.support.sparsifier import gather, scatter_add
-from mpicomp.compressors.support.weighted import Weighted, Weights, checked_weights, weights_in
+from mpicomp.compressors.support.weighted import (
+    Weighted,
+    Weights,
+    check_number,
+    checked_weights,
+    weights_in,
+)
 from mpicomp.kernels.definition.reductions import tree_sum
 from mpicomp.keys import Key, odds
 
@@ -59,7 +65,8 @@ class Importance(Weighted):
         return (self._kept(d, key),)
 
     def nbytes(self, d: int) -> None:
-        return None
+        resolve_count(self.k, d)  # refuses a k above d
+        check_number(self.weights, d)
 
     def mean_nbytes(self, d: int, n: int) -> float:
         return float(self._probabilities(d).sum()) * WIDTH[self.values]

@@ -30,7 +30,7 @@ from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.scale import check_scale_format, decode_norms
 from mpicomp.compressors.support.sparsifier import scatter_add
 from mpicomp.compressors.support.variances import of_blocks
-from mpicomp.compressors.support.weighted import Weighted, Weights, checked_weights, weights_in
+from mpicomp.compressors.support.weighted import Weighted, Weights, check_number, checked_weights, weights_in
 from mpicomp.kernels import join
 from mpicomp.kernels.definition.reductions import norm, tree_sum
 from mpicomp.kernels.definition.steps import block_ends, step_values
@@ -122,6 +122,7 @@ class Stepped(Weighted):
             scatter_add(out, (kept,), step_values(symbols, norms[block], grid.r[kept], scale), 1.0)
 
     def nbytes(self, d: int) -> int | None:
+        check_number(self.weights, d)
         head = WIDTH[self.values] * self.block_count(d)
         return head + _grid(self, d).bounds.nbytes if self.code == "fixed" else None
 

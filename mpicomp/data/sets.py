@@ -16,6 +16,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from mpicomp.base.errors import ConfigError, DataError, unknown
+from mpicomp.base.files import as_path
 from mpicomp.data.bundled import BUNDLED
 from mpicomp.data.cache import images_key, read_images, read_set, set_folder, write_images, write_set
 from mpicomp.data.dataset import Dataset
@@ -152,6 +153,8 @@ def fetch(name: str, source: str | Path | None = None) -> Dataset | Images:
     known = KNOWN.get(name) or KNOWN_IMAGES.get(name)
     if known is None:
         raise unknown("data set", name, (*KNOWN, *KNOWN_IMAGES))
+    if source is not None:
+        as_path("source", source)
     if (cached := _read(name)) is not None:
         return cached
     with tempfile.TemporaryDirectory(prefix="mpicomp-") as folder:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.base.files import present, write_atomically
+from mpicomp.base.files import as_path, present, write_atomically
 from mpicomp.data.idx import UNSIGNED_BYTE
 from mpicomp.data.loading import folder_of
 from mpicomp.data.npy import read_npy
@@ -34,7 +34,7 @@ def read_images(source: str) -> list[Stack]:
     height, width) or (images, height, width, 3); or a PNG file, or a folder of PNG files; their names are
     kept.  Raises ``DataError`` for files that cannot be read.
     """
-    path = Path(source)
+    path = as_path("source", source, "file")
     if folder := folder_of(source):
         return _by_shape(png_files(folder))
     if path.suffix.lower() == ".png":

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mpicomp.base.errors import ConfigError, DataError
-from mpicomp.base.files import write_atomically
+from mpicomp.base.files import as_path, write_atomically
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.local_images import LocalImages
 from mpicomp.images.network import IntegerNetwork
@@ -57,7 +57,7 @@ class ImageModel:
         """Write the model to an .npz file.  Raises ``RecordError`` if it cannot be written."""
         buffer = io.BytesIO()
         np.savez(buffer, x=self.x, model=json.dumps({"kind": self.kind, **self.settings}))
-        write_atomically(Path(path), buffer.getvalue())
+        write_atomically(as_path("path", path, "file"), buffer.getvalue())
 
     @staticmethod
     def load(path: str | Path) -> ImageModel:
@@ -65,7 +65,7 @@ class ImageModel:
 
         Raises ``DataError`` if there is no model.
         """
-        path = Path(path)
+        path = as_path("path", path, "file")
         try:
             path = path / "model.npz" if path.is_dir() else path
             with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as found:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mpicomp.base.files import as_path_or_none
 from mpicomp.compressors import TopK
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.local_images import LocalImages
@@ -65,7 +66,7 @@ def train(
     """
     usual, its_stages = RECIPES[next(kind for kind, cls in KINDS.items() if type(problem) is cls)]
     method, stages = method or usual, stages or its_stages
-    out = None if out is None else Path(out)
+    out = as_path_or_none("out", out)
     x, up, down, before, interrupted = None, 0, 0, 0, False
     for number, (step, rounds) in enumerate(stages, 1):
 

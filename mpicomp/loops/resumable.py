@@ -14,6 +14,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.files import as_path
 from mpicomp.base.former import present_config
 from mpicomp.base.units import one_line, shortened
 from mpicomp.loops.stepping import NONE, SENT, SKIPPED, Stepping, operation
@@ -69,7 +70,7 @@ class Resumable(Stepping):
         Raises ``RecordError`` if the folder holds the state of another training, which would be lost, or if
         it cannot be written; the previous state is still there.  Raises ``ConfigError`` for a name in use.
         """
-        self._agreement.begin(Operation.SAVE, lambda: self._check_saved(records))
+        self._agreement.begin(Operation.SAVE, lambda: self._check_saved(folder, records))
         self.transport.ask_server(lambda: checkpoint.refuse_to_replace(Path(folder), self._replaces))
         for one in others:
             one.settle()
@@ -83,8 +84,9 @@ class Resumable(Stepping):
     def _counts(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in _COUNTS}
 
-    def _check_saved(self, records: dict[str, Any]) -> None:
-        """Raise ``MpicompError`` after a step that failed part-way, or if ``records`` has a name in use."""
+    def _check_saved(self, folder: str | Path, records: dict[str, Any]) -> None:
+        """Raise ``MpicompError`` for no path, after a step that failed part-way, or for a name in use."""
+        _check_path(folder)
         self._play.books.check()
         if taken := sorted(records.keys() & (self._play.states() | {"replica": None, "ledger": None}).keys()):
             raise ConfigError(f"{shortened(taken)} are names of the method's own records; give others.")
@@ -98,7 +100,8 @@ class Resumable(Stepping):
         Raises ``RecordError`` if the state is damaged, lacks one of ``records``, or belongs to another
         method, seed, ``like`` or number of workers; nothing has changed then.
         """
-        self._agreement.begin(Operation.LOAD, lambda: None)  # also after a step that has failed
+        # Also after a step that has failed.
+        self._agreement.begin(Operation.LOAD, lambda: _check_path(folder))
         all_loops = [self, *others]
         for one in all_loops:
             one._background.wait()
@@ -236,6 +239,10 @@ class Resumable(Stepping):
                         )
 
         self.transport.ask_server(refuse_different)
+
+
+def _check_path(folder: str | Path) -> None:
+    as_path("folder", folder)
 
 
 def _numbered(states: list[dict[str, Any]]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ import numpy as np
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import theory_factor
+from mpicomp.base.docstrings import explain_inherited
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.compressors.base import Array, Compressor
@@ -114,6 +115,10 @@ class Method(ABC):
     Up: ClassVar[type] = Message
     Down: ClassVar[type] = Message
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        explain_inherited(cls)
+
     def __post_init__(self) -> None:
         """Raise ``ConfigError`` for a value that the type of its field does not allow."""
         method = type(self)
@@ -161,10 +166,13 @@ class Method(ABC):
     def bound(self, parts: Parts) -> Self:
         """This method for an x with these parts: its compressors are bound to them.
 
-        Raises ``ConfigError`` if a compressor's configuration does not fit the parts.
+        Raises ``ConfigError`` if a compressor's configuration does not fit the parts, or their size d.
         """
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{k: C.bound(parts) for k, C in values.items() if isinstance(C, Compressor)})
+        bound = {k: C.bound(parts) for k, C in values.items() if isinstance(C, Compressor)}
+        for C in bound.values():
+            C.nbytes(parts.size)  # refuses a count above d
+        return replace(self, **bound)
 
     def in_blocks(self, blocks: Blocks) -> Self:
         """This method with compressors that act on each block of x alone.

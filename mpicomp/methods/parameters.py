@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, ClassVar, get_args, get_type_hints
@@ -32,7 +32,7 @@ from mpicomp.base.checks import (
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.formats import check_format
 from mpicomp.base.parts import Parts
-from mpicomp.compressors import EDEN, Absolute, Compressor, Contractive, Unbiased
+from mpicomp.compressors import Absolute, Compressor, Contractive, Unbiased
 
 AUTO = "auto"  # the step size that ``support.auto_step`` sets in every round
 
@@ -116,15 +116,14 @@ class Kinds(Check):
         raise ConfigError(f"{method} needs {name} to be {wanted}; it was given {what}. {self._remedy(value)}")
 
     def _remedy(self, value: object) -> str:
-        # EDEN is contractive with the other scale only.
-        eden = replace(value, scale="least_error") if isinstance(value, EDEN) else None
+        variant = value.contractive_variant() if isinstance(value, Compressor) else None
         if Unbiased in self.kinds:
-            taken = f"EF21 takes {eden or 'contractive compressors'}"
+            taken = f"EF21 takes {variant or 'contractive compressors'}"
             if isinstance(value, Absolute):
                 taken = "EF14 takes absolute compressors"
             return f"RandK(k=0.01) and Natural() are unbiased; {taken}."
         if Contractive in self.kinds:
-            near = eden or (f"Shrunk({value})" if isinstance(value, Unbiased) else None)
+            near = variant or (f"Shrunk({value})" if isinstance(value, Unbiased) else None)
             return f"{near} and TopK(k=0.01) would do." if near else "TopK(k=0.01) would do."
         return f"{self.kinds[0].__name__}() would do."
 
@@ -141,6 +140,16 @@ def _check_rate_or_theory(name: str, value: float | str) -> None:
         check_rate(name, value)
 
 
+def _check_step_or_auto(name: str, value: float | str) -> None:
+    try:
+        check_step(name, value)
+    except ConfigError:
+        raise ConfigError(
+            f"{name}={value!r}; allowed: a positive number, 'theory', a multiple such as 'theory*8', or "
+            f"{AUTO!r}."
+        ) from None
+
+
 def _check_parts(name: str, value: object) -> None:
     if value is not None and not isinstance(value, Parts):
         raise ConfigError(f"{name}={value!r}; allowed: Parts, or None for those of the problem.")
@@ -151,7 +160,7 @@ def _check_format(name: str, value: str) -> None:
 
 
 class _StepSize(FromTheory):
-    """The step size may be "auto" too, where ``Method`` allows it."""
+    """The step size may be "auto" too, where ``Method`` allows it; errors name it for ``may_adapt``."""
 
     def __call__(self, method: str, name: str, value: Any) -> None:
         if not is_auto(value):
@@ -203,6 +212,8 @@ def checks_of(method: type) -> dict[str, Check]:
             f"{method.__name__}: {len(steps)} fields are a StepSize; expected one: declare "
             "`gamma: StepSize`, with StepSize from mpicomp.methods.parameters."
         )
+    if getattr(method, "may_adapt", False):
+        checks[steps[0]] = _StepSize(_check_step_or_auto)
     return checks
 
 

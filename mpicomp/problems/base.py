@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from mpicomp import kernels
 from mpicomp.base.arrays import Indices
+from mpicomp.base.docstrings import explain_inherited
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.base.units import one_line
@@ -294,6 +295,10 @@ class Problem(ABC):
     d      the dimension, 2 or above
     seed   the seed of the random draws of the problem, from 0 to 2^64 - 1
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        explain_inherited(cls)
 
     @abstractmethod
     def dimension(self) -> int:

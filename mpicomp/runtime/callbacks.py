@@ -17,6 +17,7 @@ from time import time
 from typing import Any
 
 from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.files import as_path
 from mpicomp.compressors.base import Array
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.session import Callback
@@ -42,7 +43,7 @@ class JSONLines:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = as_path("path", path, "file")
 
     def __call__(self, round: int, row: Row, x: Array) -> None:
         known = {name: value if isfinite(value or 0) else None for name, value in asdict(row).items()}
@@ -69,7 +70,7 @@ class TensorBoard:
                 "rows for TensorBoard need tensorboard, which is not installed: "
                 "pip install 'mpicomp[tensorboard]'."
             )
-        self.folder = Path(folder)
+        self.folder = as_path("folder", folder)
         self._writer: Any = None
 
     def __call__(self, round: int, row: Row, x: Array) -> None:

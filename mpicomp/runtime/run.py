@@ -14,6 +14,7 @@ from mpicomp import kernels
 from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.checks import as_integer, as_seed
 from mpicomp.base.errors import ConfigError, MpicompError, keeping
+from mpicomp.base.files import as_path_or_none
 from mpicomp.base.given_arrays import as_array
 from mpicomp.compressors.base import Array
 from mpicomp.kernels.threads import threads
@@ -213,7 +214,8 @@ def run(
 
     An interrupt (Ctrl-C, or a notebook's stop button) ends the run after the current round; the call returns
     the run so far, with status "interrupted".  A second interrupt, for a gradient that hangs, raises
-    ``Interrupted`` at once: a ``KeyboardInterrupt`` whose ``so_far`` is the list of rows.  SIGTERM, SIGHUP
+    ``Interrupted`` at once: a ``KeyboardInterrupt`` whose ``so_far`` is the list of rows.  In one process, an
+    interrupt before the first round is a ``KeyboardInterrupt`` at once.  SIGTERM, SIGHUP
     and SIGUSR1 also end the run after the current round, with its record in ``out``, and then act on the
     process, on all ranks: the caller's handler is called or, without one, the default action is taken.
 
@@ -234,11 +236,9 @@ def run(
         if out is None:
             raise ConfigError("checkpoint_every needs a folder to write to: give out.")
     placement = Placement(server, blocks, device, cuda_aware, stall_timeout, verify_bytes, on_failure)
-    if isinstance(out, str) and not out:
-        raise ConfigError("out='' names no folder; allowed: a path, '.' for the current folder, or None.")
+    folder = as_path_or_none("out", out)
     if transport is not None and transport.n != workers:
         raise ConfigError(f"workers={workers}, but the transport given is for {transport.n}.")
-    folder = None if out is None else Path(out)
     import scipy.special  # noqa: F401 - normal draws load it otherwise, in a round whose seconds count
 
     t = transport or placement.connect(workers)
@@ -258,7 +258,7 @@ def run(
                 audit = Audit(t, loop.ledger, loop.rounds.averaging.booked) if verify_bytes else None
                 watched = bars.shown(progress, bars.rounds(limits.rounds))
                 with keeping(lambda: session.recorder.rows), watched as advance:
-                    status = session.run(checkpoint_every, advance)
+                    status = session.run(checkpoint_every, advance, asked.begin)
                 result = _result(session, problem, status, audit.check() if audit else None)
                 session.save()
                 t.raise_on_all(lambda: session.conclude(result.summary()))

@@ -114,14 +114,19 @@ class Session:
         if self.resumed:
             self._load()
 
-    def run(self, checkpoint_every: int | None, progress: Progress | None) -> str:
-        """Run until a limit is reached or a signal asks to stop; return the name of the reason."""
+    def run(self, checkpoint_every: int | None, progress: Progress | None, begun: Callable[[], None]) -> str:
+        """Run until a limit is reached or a signal asks to stop; return the name of the reason.
+
+        ``begun`` is called before the first round.
+        """
         t = self.loop.transport
         t.raise_on_all(self._open_record)
         begin = self._look_back if self.resumed else self._record
         while True:
             try:
-                return self._go_on(begin(), checkpoint_every, progress)
+                status = begin()
+                begun()
+                return self._go_on(status, checkpoint_every, progress)
             except Exception as error:
                 if not t.outlives(error):
                     raise

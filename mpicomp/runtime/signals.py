@@ -1,6 +1,8 @@
 """Signals that end a run: the first lets the current round finish and saves, the second acts at once.
 
-Outside of a run there is nothing to save: SIGTERM and SIGHUP end the process as they do by default.
+Outside of a run there is nothing to save: SIGTERM and SIGHUP end the process as they do by default.  The same
+holds in one process before the first round of a run, which many workers make long.  (Of several ranks none
+can leave alone: they end after the first round.)
 
 An mpicomp command ends after its run.  A Python script goes on after a run, perhaps to the next run of a
 sweep.  So in a script SIGTERM, SIGHUP and SIGUSR1 are raised again once the run is saved.  They then do what
@@ -18,6 +20,7 @@ from contextlib import contextmanager, suppress
 from math import inf
 from time import monotonic, sleep
 from types import FrameType
+from typing import Any
 
 from mpicomp.transports import Transport
 
@@ -63,10 +66,18 @@ def remember_signals() -> None:
 
 
 class Asked:
-    """The signal that asked this rank, or after ``agree`` any rank, to end the run: ``number``, or None."""
+    """The signal that asked this rank, or after ``agree`` any rank, to end the run: ``number``, or None.
+
+    begun  whether the first round has begun
+    """
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self.begun = False
+
+    def begin(self) -> None:
+        """Note that the first round begins."""
+        self.begun = True
 
     def agree(self, transport: Transport) -> None:
         """Give all ranks the same ``number``: one that some rank received, SIGINT only if all are SIGINT.
@@ -83,7 +94,8 @@ def stop_on_signals(transport: Transport) -> Iterator[Asked]:
     """In the ``with`` block, a signal to this rank ends the run on all ranks after the same round.
 
     A second request to end takes that signal's default action at once; SIGUSR1 never does.  In a script, a
-    signal other than SIGINT is raised again at the end of the block.
+    signal other than SIGINT is raised again at the end of the block.  In one process that has not ``begun``,
+    a request does at once what it does outside of the block.
     """
     asked = Asked()
     if threading.current_thread() is not threading.main_thread():
@@ -94,6 +106,12 @@ def stop_on_signals(transport: Transport) -> Iterator[Asked]:
     def ask(number: int, frame: FrameType | None) -> None:
         nonlocal asked_to_end
         transport.stop = True
+        if not asked.begun and transport.ranks == 1 and number != signal.SIGUSR1:
+            ignored = before[number] == signal.SIG_IGN  # by a shell, of what runs in the background
+            signal.signal(number, signal.default_int_handler if ignored else before[number])
+            signal.raise_signal(number)
+            signal.signal(number, ask)  # the script's own handler has returned
+            return
         asked.number = asked.number or number
         if number == signal.SIGUSR1 or not requests.is_new():
             return
@@ -104,7 +122,9 @@ def stop_on_signals(transport: Transport) -> Iterator[Asked]:
             signal.raise_signal(number)
         asked_to_end = True
 
-    before = {s: signal.signal(s, ask) for s in (*ending(), signal.SIGUSR1)}
+    before: dict[int, Any] = {s: signal.getsignal(s) for s in (*ending(), signal.SIGUSR1)}
+    for s in before:
+        signal.signal(s, ask)
     transport.stop |= bool(_early)
     try:
         yield asked

@@ -15,6 +15,7 @@ from torch.futures import Future
 
 from mpicomp.base.checks import check_switch
 from mpicomp.base.errors import ConfigError, MpicompError
+from mpicomp.base.files import as_path
 from mpicomp.base.units import one_line
 from mpicomp.loops.aggregator import Aggregator
 from mpicomp.methods.base import Method
@@ -92,7 +93,7 @@ class Hook:
         self._buckets: list[_Bucket] = []
         self._aggregator: Aggregator | None = None
         self._tensors: Tensors | None = None
-        self._to_load: str | Path | None = None
+        self._to_load: Path | None = None
         self._group: dist.ProcessGroup | None = None  # DDP's
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
@@ -129,7 +130,7 @@ class Hook:
         known.  That ``backward`` raises ``RecordError``, on all ranks, if the state is damaged, or belongs to
         another method, seed, model or number of ranks.
         """
-        self._to_load = folder
+        self._to_load = as_path("folder", folder)
 
     def take(self, bucket: dist.GradBucket) -> Future[Tensor]:
         """Take one bucket of this step; return a future of its mean."""

@@ -30,7 +30,8 @@ class Tensors(Packing):
 
     parameters  the parameters by name; all on one device
     slices      the slice of each parameter in the vector
-    optimiser   the optimiser whose settings the ranks compare in each call, or None
+    optimiser   the optimiser whose settings the ranks compare in each call, and which parameters it may step,
+                or None
     device      the GPU that holds the parameters and the vector, or None if the vector is in numpy's memory
 
     An ``Aggregator`` made with this packing takes and returns the vector itself, shape (d,), so that one call
@@ -41,8 +42,8 @@ class Tensors(Packing):
 
     name: ClassVar[str] = "parameters"
     alike: ClassVar[str] = (
-        "the settings of the optimiser, such as its learning rate, are not rank 0's: change them alike on "
-        "all ranks, as by a schedule of the mean loss."
+        "the settings of the optimiser, such as its learning rate, or the parameters that need a gradient, "
+        "are not rank 0's: change them alike on all ranks, as by a schedule of the mean loss."
     )
     missing: ClassVar[str] = (
         "the gradient of a worker is missing: before opt.step(), for each i in opt.hosted, opt.zero_grad(), "
@@ -92,7 +93,10 @@ class Tensors(Packing):
         return super().placed(device)
 
     def number(self) -> int:
-        return 0 if self.optimiser is None else crc32(settings(self.optimiser).encode())
+        if self.optimiser is None:
+            return 0
+        stepped = bytes(p.requires_grad for p in self.parameters)  # the others it leaves alone
+        return crc32(settings(self.optimiser).encode() + stepped)
 
     @property
     def description(self) -> str:

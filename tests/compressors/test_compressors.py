@@ -473,6 +473,22 @@ def test_k_above_d_is_refused_at_use(c):
         c.nbytes(5)
 
 
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_nbytes_refuses_the_dimensions_that_compress_refuses(case, d):
+    """A method calls it where d becomes known, so that the first round meets no such error."""
+
+    def said(ask):
+        try:
+            ask()
+        except ConfigError as error:
+            return str(error)
+        return None
+
+    by_compress = said(lambda: case.c.compress(np.ones(d), Key(0, 0, 0, case.n)))
+    assert (said(lambda: case.c.nbytes(d)) is None) == (by_compress is None), by_compress
+
+
 @pytest.mark.parametrize("c", [PermK(), Quantized(PermK(), Natural()), Shrunk(PermK("block"))], ids=str)
 def test_permk_cannot_serve_the_server(c):
     with pytest.raises(ConfigError, match="PermK"):

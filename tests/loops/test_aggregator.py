@@ -13,12 +13,15 @@ from mpicomp import (
     EF21SGDM,
     EFSGD,
     GD,
+    MARINA,
     Aggregator,
     ARCTopK,
+    CodedGaps,
     ConfigError,
     Descent,
     DivergedError,
     Identity,
+    Importance,
     Layered,
     RandK,
     TopK,
@@ -373,6 +376,23 @@ def test_what_is_no_gradient_is_refused_and_changes_nothing(like, given, said):
 def test_bad_input_is_refused_with_its_remedy(make, said):
     with pytest.raises(ConfigError, match=said):
         make()
+
+
+@pytest.mark.parametrize("loop", [Aggregator, Descent])
+@pytest.mark.parametrize(
+    "method",
+    [
+        EF21(TopK(9), gamma=0.1),
+        EFSGD(CodedGaps(TopK(9)), gamma=0.1),
+        EF21SGDM(Layered({}, TopK(9)), gamma=0.1),
+        MARINA(RandK(9), gamma=0.1, p=0.5),
+        DCGD(Importance(9), gamma=0.1),
+    ],
+    ids=repr,
+)
+def test_a_count_above_d_is_refused_before_the_first_step(loop, method):
+    with pytest.raises(ConfigError, match="k=9 exceeds the dimension d=8; allowed: 1 to 8, or a fraction"):
+        loop(method, np.zeros(8))
 
 
 def test_a_result_beyond_the_users_type_is_refused():

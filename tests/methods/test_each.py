@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import (
     EDEN,
     Bernoulli,
+    Compressor,
     HardThreshold,
     Natural,
     PermK,
@@ -155,6 +156,34 @@ def test_eden_as_in_its_papers_is_refused_with_the_contractive_one(method, name)
     assert "which is neither unbiased nor contractive" in message and "\n" not in message
     assert f"{contractive} and TopK(k=0.01) would do" in message or f"EF21 takes {contractive}" in message
     assert EF21(eval(contractive)).C == EDEN(3, block=128)
+
+
+@dataclass(frozen=True)
+class OfNoKind(Compressor):
+    """A compressor of a user's own, contractive with another parameter only."""
+
+    damped: bool = False
+
+    def contractive_variant(self):
+        return OfNoKind(damped=True)
+
+    def compress(self, x, key):
+        raise NotImplementedError
+
+    def decompress_add(self, buf, out, key, scale=1.0):
+        raise NotImplementedError
+
+    def nbytes(self, d):
+        return None
+
+    def paper_bits(self, buf, d, key):
+        return 0
+
+
+@pytest.mark.parametrize(("method", "name"), [(DIANA, "Q"), (EF14, "C"), (EF21, "C")])
+def test_any_compressor_may_name_its_contractive_variant(method, name):
+    with pytest.raises(ConfigError, match=r"OfNoKind\(damped=True\)( and TopK\(k=0\.01\) would do)?\.$"):
+        method(**{name: OfNoKind()})
 
 
 def test_an_absolute_compressor_is_sent_to_ef14():

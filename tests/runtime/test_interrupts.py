@@ -39,6 +39,53 @@ def test_an_interrupted_run_is_the_run_so_far():
     assert "8 rounds, status 'interrupted'" in repr(part)
 
 
+class Struck(Quadratics):
+    """Receives the signal ``number`` as the first objective is made; counts the objectives."""
+
+    number, made = signal.SIGINT, 0
+
+    def objective(self, i, n):
+        type(self).made += 1
+        if i == 0:
+            signal.raise_signal(self.number)
+        return super().objective(i, n)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_request_before_the_first_round_is_heeded_at_once(number, monkeypatch):
+    """Many workers take minutes to make; there is nothing to save yet."""
+    heard: list[int] = []
+
+    def leave(number, frame):
+        heard.append(number)
+        raise SystemExit
+
+    monkeypatch.setattr(Struck, "number", number)
+    monkeypatch.setattr(Struck, "made", 0)
+    before = signal.signal(number, leave)
+    try:
+        with pytest.raises(SystemExit):
+            mpicomp.run(METHODS["GD"], Struck(d=20), **SETTINGS)
+        assert signal.getsignal(number) is leave
+        monkeypatch.setattr(Struck, "made", -1)
+        signal.signal(number, lambda number, frame: heard.append(number))  # and goes on
+        run = mpicomp.run(METHODS["GD"], Struck(d=20), **SETTINGS)
+    finally:
+        signal.signal(number, before)
+    assert (run.status, run.rows[-1].round, heard) == ("interrupted", 1, [number, number])
+    assert Struck.made == -1 + SETTINGS["workers"]
+
+
+def test_an_interrupt_at_the_start_keeps_its_row():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
+    try:
+        with pytest.raises(Interrupted) as caught:
+            mpicomp.run(METHODS["GD"], QUADRATICS, callback=lambda *row: signal.raise_signal(2), **SETTINGS)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert [row.round for row in caught.value.so_far] == [0]
+
+
 def test_a_second_interrupt_keeps_the_rows(monkeypatch):
     monkeypatch.setattr("mpicomp.runtime.signals._TOGETHER", -1.0)  # two signals are two requests
     before = signal.getsignal(signal.SIGINT)  # a shell ignores it for what it runs in the background

@@ -88,7 +88,8 @@ def test_the_second_of_two_signals_at_once_is_caught_though_the_run_is_saved_by_
     own: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: own.append(number))
     try:
-        with stop_on_signals(caught):
+        with stop_on_signals(caught) as asked:
+            asked.begin()
             signal.raise_signal(signal.SIGTERM)
             assert own == []
     finally:

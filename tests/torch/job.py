@@ -392,6 +392,26 @@ def schedules_of_their_own():
     return WORLD.allgather(said)
 
 
+def frozen_alone():
+    """Rank 1 freezes a parameter; what is said.  Then rank 0 does too, and they go on."""
+    said = []
+    for local in ({}, {"sync_every": 2}, {"start_after": 2}):
+        model = network()
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        opt = Compressed(sgd, TOPK, module=model, **local)
+        train(opt, model, range(4))
+        if WORLD.rank == 1:
+            model[0].bias.requires_grad_(False)
+        try:
+            train(opt, model, range(4, 6))
+        except ConfigError as error:
+            said.append(str(error))
+        model[0].bias.requires_grad_(False)
+        train(opt, model, range(6, 10))
+        opt.check()
+    return WORLD.allgather(said)
+
+
 def other_settings():
     """Of each setting by which ranks would make other calls: what both ranks are told."""
     here = WORLD.rank

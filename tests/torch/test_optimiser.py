@@ -17,6 +17,7 @@ import torch
 import mpicomp
 from mpicomp import (
     DCGD,
+    EF21SGDM,
     MARINA,
     VRMARINA,
     ConfigError,
@@ -26,6 +27,7 @@ from mpicomp import (
     Key,
     MpicompError,
     RandK,
+    TopK,
 )
 from mpicomp.base.errors import RecordError
 from mpicomp.torch import Compressed, Hook, hook
@@ -452,6 +454,13 @@ def test_a_damaged_state_is_refused_in_one_line_and_changes_nothing():
         assert opt.inner.param_groups[0]["lr"] == 0.7
         sgd.param_groups[0]["lr"] = 0.1
     assert not failed
+
+
+@pytest.mark.parametrize("options", [{}, {"sync_every": 4}, {"start_after": 3}], ids=str)
+def test_a_count_above_the_number_of_entries_is_refused_at_once(options):
+    model = torch.nn.Linear(3, 2)
+    with pytest.raises(ConfigError, match=r"^k=9 exceeds the dimension d=8; allowed: 1 to 8"):
+        Compressed(torch.optim.SGD(model.parameters(), lr=0.1), EF21SGDM(TopK(9)), **options)
 
 
 def test_arguments_of_other_kinds_are_refused():

@@ -176,9 +176,16 @@ def test_models_that_differ_are_named_by_their_first_difference():
 
 
 def test_rates_that_become_different_are_refused_before_the_step():
-    said = "on rank 1 the settings of the optimiser, such as its learning rate, are not rank 0's: change them"
+    said = "on rank 1 the settings of the optimiser, such as its learning rate, or the parameters that need"
     for theirs in told(2, "schedules_of_their_own"):
         assert len(theirs) == 4 and all(one.startswith(said) for one in theirs)
+
+
+def test_a_parameter_that_is_frozen_on_one_rank_is_refused_before_the_step():
+    """Rank 0 would step it, and rank 1 would not.  Frozen on all ranks it stays."""
+    said = "or the parameters that need a gradient, are not rank 0's: change them alike on all ranks"
+    for theirs in told(2, "frozen_alone"):
+        assert len(theirs) == 3 and all(said in one for one in theirs)
 
 
 def test_what_is_alike_passes():

@@ -86,14 +86,19 @@ def weights_in(weights: Weights, d: int) -> Reals:
     A positive weight stays positive even if its quotient is too small for a float64.  Raises ``ConfigError``
     unless there are d weights.
     """
+    check_number(weights, d)
     if weights is None:
         return np.ones(d)
-    if len(weights) != d:
+    w = np.array(weights)
+    # A coordinate of positive weight is sent, however small the ratio.
+    return np.maximum(w / w.max(), np.where(w > 0, ulp(0.0), 0.0))
+
+
+def check_number(weights: Weights, d: int) -> None:
+    """Raise ``ConfigError`` unless there are d weights, or none are given."""
+    if weights is not None and len(weights) != d:
         relation = "exceeds" if len(weights) > d else "falls short of"
         raise ConfigError(
             f"the number of weights, {len(weights)}, {relation} the dimension d={d}: give one for each "
             "coordinate, or none."
         )
-    w = np.array(weights)
-    # A coordinate of positive weight is sent, however small the ratio.
-    return np.maximum(w / w.max(), np.where(w > 0, ulp(0.0), 0.0))

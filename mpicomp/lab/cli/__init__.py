@@ -7,7 +7,7 @@ import click
 from mpicomp.base.errors import MpicompError
 from mpicomp.lab.cli import advise, bench, bench_hosts, images, look, predict, suites, work
 from mpicomp.lab.cli.root import INTERRUPTED, clear_start, cli, complain
-from mpicomp.lab.cli.streams import abandon_stdout, prepare_streams
+from mpicomp.lab.cli.streams import abandon_stdout, prepare_streams, shorten_warnings
 from mpicomp.lab.jobs.launch import leave
 from mpicomp.runtime.signals import remember_signals
 
@@ -18,6 +18,7 @@ def main() -> None:
     """Run the command line.  Errors are printed once, by rank 0, without a traceback."""
     remember_signals()
     prepare_streams()
+    shorten_warnings()
     clear_start()
     try:
         status = cli.main(prog_name="mpicomp", standalone_mode=False)

@@ -147,6 +147,7 @@ BY_NAME: dict[str, click.ParamType] = {  # of settings whose type does not say e
     "at": At(),
     "observe": Observe(),
     "hold": click.FloatRange(0),
+    "max_bytes": click.IntRange(0),
     "stall_timeout": click.FloatRange(0, min_open=True),
 }
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from inspect import cleandoc
 from typing import Any, get_args, get_type_hints
 
+from mpicomp.base.docstrings import meanings
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import COMPRESSORS, Absolute, Compressor, Contractive, Unbiased
 from mpicomp.lab.cli.examples import example
@@ -22,7 +22,6 @@ from mpicomp.methods.parameters import Anything, Check, Defaulted, Kinds, Value,
 from mpicomp.problems import PROBLEMS, Problem
 from mpicomp.text.config import describe, parse_compressor, parse_problem
 
-ENTRY = re.compile(r"(\w+(?:, \w+)*) {2,}(\S.*)")
 WORDS: dict[Any, str] = {
     **{int: "an integer", float: "a number", str: "a text", type(None): "None"},
     Any: "a text, or arrays in Python",  # the data of a problem
@@ -41,25 +40,13 @@ class Parameter:
 
 def parameters(cls: type) -> Iterator[Parameter]:
     """The parameters of a method, compressor or problem, in their order."""
-    meanings = {name: text for base in reversed(cls.__mro__) for name, text in _entries(base.__doc__)}
+    meaning = meanings(cls)
     checks = checks_of(cls) if issubclass(cls, Method) else {}
     hints = get_type_hints(cls)
     for name, default in describe(cls).parameters.items():
         allowed = _by_check(checks.get(name, Anything()))
         allowed = allowed or _by_trial(cls, name, hints[name]) or _by_type(hints[name])
-        yield Parameter(name, default, allowed, meanings.get(name, "").replace("``", ""))
-
-
-def _entries(docstring: str | None) -> Iterator[tuple[str, str]]:
-    """The parameters that ``docstring`` explains, each with its text in one line."""
-    lines = cleandoc(docstring or "").split("\n")
-    while lines:
-        if entry := ENTRY.fullmatch(lines.pop(0)):
-            text = [entry[2]]
-            while lines and lines[0].startswith(" "):
-                text.append(lines.pop(0).strip())
-            for name in entry[1].split(", "):
-                yield name, " ".join(text)
+        yield Parameter(name, default, allowed, meaning.get(name, "").replace("``", ""))
 
 
 def _by_check(check: Check) -> str:

@@ -1,10 +1,12 @@
-"""Make stdout and stderr safe to write to, even when closed, full or ASCII-only."""
+"""Make stdout and stderr safe to write to, even when closed, full or ASCII-only; and warnings one line."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
+import warnings
+from typing import Any
 
 
 def prepare_streams() -> None:
@@ -18,6 +20,17 @@ def prepare_streams() -> None:
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         sys.stdout.reconfigure(errors="replace")
+
+
+def shorten_warnings() -> None:
+    """Print a ``UserWarning``, which is for the user, as errors are: without file and source line."""
+    whole = warnings.formatwarning
+
+    def form(message: Any, category: type[Warning], *where: Any, **line: Any) -> str:
+        told = category is UserWarning
+        return f"mpicomp: {message}\n" if told else whole(message, category, *where, **line)
+
+    warnings.formatwarning = form
 
 
 def abandon_stdout() -> None:

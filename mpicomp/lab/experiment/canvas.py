@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -41,8 +42,8 @@ def curve_style(i: int) -> dict[str, Any]:
     """
     if i >= MOST_STYLES:
         raise ConfigError(
-            f"more than {MOST_STYLES} curves in a figure, which is what there are colours and dashes for. "
-            f"Draw fewer runs, {MOST_STYLES} at most."
+            f"a figure has {MOST_STYLES} curves at most, which is what there are colours and dashes for. "
+            "Draw some of the runs: mpicomp plot takes their folders."
         )
     dashes = DASHES[(i + i // len(COLOURS)) % len(DASHES)]  # shifted each time the colours begin again
     return {"color": COLOURS[i % len(COLOURS)], "linestyle": dashes, "marker": MARKERS[i % len(MARKERS)]}
@@ -54,11 +55,15 @@ def plain_label(label: str) -> str:
 
 
 def drawable(text: str) -> str:
-    """Make any ``text`` fit for a figure: replace characters that matplotlib refuses, and cut a long text.
+    """Make any ``text`` fit for a figure: replace characters that cannot be drawn, and cut a long text.
 
     A cut text gets its length and a checksum, so that different texts still differ in the figure.
     """
     plain = text.encode(errors="replace").decode()  # matplotlib refuses a lone surrogate
+    with suppress(ImportError, ValueError):  # ``blank_figure`` says what matplotlib lacks
+        from mpicomp.lab.experiment.glyphs import spelt
+
+        plain = spelt(plain)
     if len(plain) <= LONGEST:
         return plain
     return f"{plain[:LONGEST]}.. ({len(plain)} characters, CRC {crc32(plain.encode()):08x})"

@@ -21,7 +21,7 @@ from mpicomp.base.errors import (
     RecordError,
     keeping,
 )
-from mpicomp.base.files import write_json
+from mpicomp.base.files import as_path, as_path_or_none, write_json
 from mpicomp.base.former import present_config
 from mpicomp.lab.experiment.outcome import Outcome
 from mpicomp.lab.experiment.results import (
@@ -87,7 +87,7 @@ def compare(
     """
     if out is None and resume:
         raise ConfigError("resume needs the folder of the comparison to continue: give out.")
-    folder = None if out is None else Path(out)
+    folder = as_path_or_none("out", out)
     work = part.of_all(suite.tasks())
     with _control(suite, placement.dedicated) as control:
         control.ask_server(lambda: _check(suite, work, placement))
@@ -117,7 +117,7 @@ def compare_all(
     progress: Progress | None = None,
 ) -> None:
     """Run every case of ``study`` into its folder below ``out``; otherwise like ``compare``."""
-    folder = Path(out)
+    folder = as_path("out", out)
     share = part.of_all([(case, task) for case in study.cases for task in case.suite.tasks()])
     work = [(case, [task for of, task in share if of is case]) for case in study.cases]
 

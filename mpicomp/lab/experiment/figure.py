@@ -124,10 +124,12 @@ def draw_panel(picture: Picture, axes: Axes | None) -> Axes:
     """
     if axes is None:
         return draw(picture).axes[0]
+    from mpicomp.lab.experiment.glyphs import borrow_glyphs
+
     drawn = axes.get_legend_handles_labels()[1]
     _draw_problem([axes], picture, [*("" for _ in drawn), *picture.curves])
     axes.set_ylabel(_height_label(picture))
-    axes.legend(frameon=False)
+    borrow_glyphs(axes.legend(frameon=False))
     return axes
 
 

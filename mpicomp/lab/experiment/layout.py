@@ -42,10 +42,13 @@ def complete(figure: Figure, panels: Sequence[Axes], title: str, style: Style, l
     The figure grows by the space that these take.  ``labels`` has the curves' labels, in number order.
     """
     width, height = figure.get_size_inches()
+    from mpicomp.lab.experiment.glyphs import borrow_glyphs
+
     shown = [plain_label(label) for label in labels]
     legend = _legend(figure, panels, style, shown)
     lines = [line for axes in panels for line in axes.get_title(loc="left").splitlines()]
     height += 0.8 * style.font * 1.25 * len(lines) / 72
+    borrow_glyphs(figure)
     figure.set_size_inches(width, 4 * height)  # room enough to measure in
     figure.draw_without_rendering()
     box = legend.get_window_extent()
@@ -58,7 +61,7 @@ def complete(figure: Figure, panels: Sequence[Axes], title: str, style: Style, l
         width, height = figure.get_size_inches()
         if "$" not in title:  # a formula is not cut
             title = "\n".join(wrap(title, letters(width, 1.35 * style.font), break_on_hyphens=False))
-        figure.suptitle(title, fontsize=1.2 * style.font, fontweight="bold")
+        borrow_glyphs(figure.suptitle(title, fontsize=1.2 * style.font, fontweight="bold"))
         figure.set_size_inches(width, height + 1.2 * style.font * 1.4 * (1 + title.count("\n")) / 72)
     if len(labels) > MOST_CURVES:
         number_ends(figure, panels, shown, 0.62 * style.font)

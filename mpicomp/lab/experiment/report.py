@@ -1,11 +1,13 @@
 """Tables and figures of recorded runs, made from their files alone.
 
 The folder of a comparison or a study gets ``table.md``, ``table.json`` and ``figure.png``, and where a study
-has too many panels for one figure ``figure-2.png`` and so on.
+has too many panels for one figure ``figure-2.png`` and so on.  A figure that cannot be drawn is left out,
+with a warning: the tables are good without it.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.base.files import present, write_json, write_text
+from mpicomp.base.files import as_path, present, write_json, write_text
 from mpicomp.lab.experiment.canvas import drawable, save
 from mpicomp.lab.experiment.figure import SEEDS, Picture, draw, draw_all, pages
 from mpicomp.lab.experiment.lines import Line
@@ -33,7 +35,7 @@ from mpicomp.text.own_classes import without_imports
 
 def publish(folder: str | Path) -> list[Line]:
     """Write the tables and the figure of the comparison in ``folder``; returns the table's lines."""
-    folder = Path(folder)
+    folder = as_path("folder", folder)
     comparison = read_comparison(folder)
     lines = comparison.lines()
     write_text(folder / "table.md", markdown(lines, comparison.suite))
@@ -48,7 +50,7 @@ def publish_study(folder: str | Path) -> dict[str, list[Line]]:
 
     Returns the lines of the tables by the cases' labels.
     """
-    folder = Path(folder)
+    folder = as_path("folder", folder)
     study = read_study(folder)
     lines = {case.label: publish(folder / case.slug) for case in study.cases}
     tables = [(folder / case.slug / "table.md").read_text(encoding="utf-8") for case in study.cases]
@@ -62,14 +64,23 @@ def publish_study(folder: str | Path) -> dict[str, list[Line]]:
 def _draw_into(
     folder: Path, pictures: list[Picture], drawing: Callable[[list[Picture]], list[Any]], most: int = 1
 ) -> None:
-    """Save the figures of ``pictures`` as figure.png and so on; those of before, ``most`` at most, go."""
+    """Save the figures of ``pictures`` as figure.png and so on; those of before, ``most`` at most, go.
+
+    Warns, and saves none, where there is nothing to draw, too much of it, or no matplotlib.
+    """
     for old in _numbered(folder / "figure.png", most):
         try:
             old.unlink(missing_ok=True)
         except OSError as error:
             raise RecordError(f"cannot replace {old}: {error.strerror}.") from None
-    if any(picture.curves for picture in pictures):
-        _save(drawing(pictures), folder / "figure.png")
+    if not any(picture.curves for picture in pictures):
+        return
+    try:
+        figures = drawing(pictures)
+    except (ConfigError, RecordError) as error:
+        warnings.warn(f"no figure in {folder}: {error}", stacklevel=3)
+        return
+    _save(figures, folder / "figure.png")
 
 
 def _draw_study(title: str, pictures: list[Picture]) -> list[Any]:
@@ -112,7 +123,7 @@ def plot_files(
     ``ConfigError`` if there is no folder, the runs differ in problem, data or workers, or ``path`` ends in
     another format than ``format``; ``RecordError`` if a folder cannot be read.
     """
-    places = [Path(f) for f in folders]
+    places = [as_path("folder", f) for f in folders]
     if not places:
         raise ConfigError("plot needs a folder: that of a comparison, or of one or more runs.")
     target = _target(places[0], path, format)
@@ -133,7 +144,7 @@ def _target(folder: Path, path: str | Path | None, format: str | None) -> Path:
         check_format(format)
     if path is None:
         return folder / f"figure.{format or 'png'}"
-    path = Path(path)
+    path = as_path("path", path, "file")
     if not path.suffix:
         return path.with_name(f"{path.name}.{format or 'png'}")
     if format is None or path.suffix == f".{format}":

@@ -6,12 +6,12 @@ involve one rank only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.base.files import present
+from mpicomp.base.files import as_path, present
 from mpicomp.base.units import one_line
 from mpicomp.lab.experiment import compare as comparing
 from mpicomp.lab.experiment.compare import Progress, Stage
@@ -136,7 +136,7 @@ def load(folder: str | Path) -> Record | Comparison:
 
     Raises ``RecordError`` if the folder holds neither, or cannot be read.
     """
-    folder = Path(folder)
+    folder = as_path("folder", folder)
     if present(folder / "study.toml"):
         cases = ", ".join(sorted(str(path.parent) for path in folder.glob("*/suite.toml")))
         raise RecordError(f"{folder} holds a study. Load one of its comparisons: {cases or 'none yet'}.")
@@ -221,7 +221,15 @@ def _suite(
 
 
 def _labelled(methods: Methods) -> dict[str, Method]:
-    """The methods by their labels or texts.  Raises ``ConfigError`` if two without a label are the same."""
+    """The methods by their labels or texts.
+
+    Raises ``ConfigError`` for what holds no methods, and if two without a label are the same.
+    """
+    if not isinstance(methods, Collection) or isinstance(methods, bytes):
+        raise ConfigError(
+            f"compare was given {one_line(methods)}; allowed: methods in a list, or in a dict by their "
+            "labels, the name of a suite, its path, or a Suite."
+        )
     if isinstance(methods, Mapping):
         return {label: as_method(method) for label, method in methods.items()}
     labelled = {to_text(method): method for method in map(as_method, methods)}

@@ -8,13 +8,15 @@ from typing import get_args, get_type_hints
 import pytest
 from click.testing import CliRunner
 
+from mpicomp.base.docstrings import entries
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import COMPRESSORS
+from mpicomp.compressors import COMPRESSORS, Compressor
 from mpicomp.lab.cli import root
 from mpicomp.lab.cli.catalogue import NAMES, catalogue
 from mpicomp.lab.cli.examples import example
 from mpicomp.lab.cli.parameters import parameters
-from mpicomp.problems import PROBLEMS
+from mpicomp.methods import EF21, Method
+from mpicomp.problems import PROBLEMS, Problem
 from mpicomp.text.config import describe, parse_compressor, parse_problem
 
 
@@ -33,6 +35,8 @@ def test_each_parameter_has_a_meaning_a_default_and_limits(name):
     [
         ("marina", "Q", "an unbiased compressor"),
         ("marina", "mu", "a positive number, 'theory', or a multiple such as 'theory*8'; or 0"),
+        ("marina", "gamma", "a positive number, 'theory', a multiple such as 'theory*8', or 'auto'"),
+        ("agd", "gamma", "a positive number, 'theory', or a multiple such as 'theory*8'"),
         ("ef14", "C", "a contractive compressor or an absolute compressor"),
         ("artemis", "alpha", "a number from 0 to 1; or None for the default"),
         ("m3", "beta", "a number above 0 and at most 1; or None for the default"),
@@ -50,6 +54,34 @@ def test_each_parameter_has_a_meaning_a_default_and_limits(name):
 )
 def test_what_is_allowed_is_what_the_class_checks(name, parameter, allowed):
     assert {p.name: p.allowed for p in parameters(NAMES[name])}[parameter] == allowed
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_explains_each_parameter_too(name):
+    """``help`` shows the docstring of the class alone: what a base class explains is added to it, once."""
+    said = list(entries(NAMES[name].__doc__))
+    assert {p.name: p.meaning for p in parameters(NAMES[name])} == {
+        p: text.replace("``", "") for p, text in said if p in describe(NAMES[name]).parameters
+    }
+    assert len(said) == len(dict(said))
+    shared = [entry for base in (Method, Compressor, Problem) for entry in entries(base.__doc__)]
+    assert {p for p, text in said if (p, text) in shared} <= describe(NAMES[name]).parameters.keys()
+
+
+def test_a_class_of_a_users_own_is_explained_too():
+    class Mine(EF21):
+        """My method.
+
+        gamma  a step of mine
+        """
+
+    assert Mine.__doc__.splitlines()[:4] == ["My method.", "", "gamma  a step of mine", ""]
+    assert dict(entries(Mine.__doc__))["C"] == "the workers' compressor"
+
+    class Silent(EF21):
+        pass
+
+    assert Silent.__doc__ is None
 
 
 def test_a_probability_by_theory_names_both_limits():

@@ -59,6 +59,19 @@ def test_limits_are_kept_as_plain_numbers():
     assert asdict(Observation()) == {"every": 10, "at": None, "observe": "full"}
 
 
+@pytest.mark.parametrize("name", ["max_bytes", "max_seconds"])
+def test_a_limit_of_zero_ends_a_run_at_its_start(name):
+    """A script that gives what is left of a budget may give 0; the command takes what Python takes."""
+    asked = {"workers": 2, name: 0}
+    assert mpicomp.run(mpicomp.GD(gamma=0.1), mpicomp.problems.Quadratics(d=5), **asked).status == name
+    command = ["run", "--problem", "quadratics(d=5)", "--method", "gd", f"--{name.replace('_', '-')}", "0"]
+    done = CliRunner().invoke(root.cli, command, catch_exceptions=False)
+    assert f"0 rounds ({name})" in done.output
+    for less in (-1, float("nan")):
+        with pytest.raises(ConfigError, match=f"{name}={less}; allowed: a number that is not negative"):
+            Limits(**{name: less})
+
+
 def test_resume_has_a_member_for_each_public_value():
     assert [Resume(value) for value in (False, True, None)] == [Resume.NO, Resume.YES, Resume.IF_BEGUN]
     assert sorted(RESUME.values(), key=str) == sorted(Resume, key=str)

@@ -6,12 +6,15 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import mpicomp
 from mpicomp import GD
 from mpicomp.base.errors import ConfigError, DataError, RecordError
-from mpicomp.lab.experiment.report import plot_files
+from mpicomp.data import fetch
+from mpicomp.images import ImageModel
+from mpicomp.lab.experiment.report import plot_files, publish
 from mpicomp.lab.experiment.study import load_file, parse
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.problems import MLP, Logistic, Quadratics, Softmax
@@ -177,9 +180,42 @@ def test_a_run_without_rows_is_not_drawn(tmp_path):
         plot_files([tmp_path / "run"])
 
 
+TAKE_A_FOLDER = {
+    "load": mpicomp.load,
+    "run": lambda folder: mpicomp.run(GD(), Quadratics(d=9), workers=2, rounds=3, out=folder),
+    "compare": lambda folder: mpicomp.compare([GD()], Quadratics(d=9), workers=2, rounds=3, out=folder),
+    "save": lambda folder: mpicomp.Aggregator(GD(), np.zeros(3)).save(folder),
+    "Aggregator.load": lambda folder: mpicomp.Aggregator(GD(), np.zeros(3)).load(folder),
+    "JSONLines": mpicomp.callbacks.JSONLines,
+    "publish": publish,
+    "plot_files": lambda folder: plot_files([folder]),
+    "fetch": lambda folder: fetch("a9a", folder),
+    "ImageModel.load": ImageModel.load,
+}
+
+
+@pytest.mark.parametrize("take", TAKE_A_FOLDER)
+@pytest.mark.parametrize("wrong", [None, b"folder", 3, ["folder"], "", "a\0b"], ids=repr)
+def test_what_is_no_path_is_refused_in_one_line(take, wrong, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if wrong is None and take in ("run", "compare", "fetch"):
+        return  # for none
+    with pytest.raises(ConfigError, match=r"names no (folder|file); allowed: a path, as a text") as error:
+        TAKE_A_FOLDER[take](wrong)
+    assert repr(wrong) in str(error.value) and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"demo"])
+def test_what_holds_no_methods_is_refused_in_one_line(wrong):
+    with pytest.raises(ConfigError, match=f"^compare was given {wrong!r}; allowed: methods in a list, or"):
+        mpicomp.compare(wrong, Quadratics(d=9), workers=2, rounds=3)
+
+
 def test_an_empty_name_is_not_this_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"out='' names no folder"):
+    with pytest.raises(
+        ConfigError, match=r"out='' names no folder; allowed: a path, .*, or None; '\.' is the current folder"
+    ):
         mpicomp.run(GD(), Quadratics(d=9), workers=2, rounds=3, out="")
     (tmp_path / "s.toml").write_text(SUITE.format("", ""))
     for arguments in (RUN, ("submit", *RUN[1:]), ("compare", "s.toml"), ("plot", ".")):

@@ -4,6 +4,7 @@ import builtins
 import os
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import mpicomp
 from mpicomp import EFSGD, GD, MARINA, RandK, TopK
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.lab.cli import cli
+from mpicomp.lab.experiment import glyphs
 from mpicomp.lab.experiment.canvas import COLOURS, DASHES, MOST_STYLES, curve_style
 from mpicomp.lab.experiment.figure import (
     MOST_PANELS,
@@ -27,6 +29,7 @@ from mpicomp.lab.experiment.figure import (
     crushed,
     draw,
     draw_all,
+    draw_panel,
     pages,
 )
 from mpicomp.lab.experiment.layout import MOST_CURVES
@@ -85,7 +88,7 @@ def test_the_scale_of_a_panel_follows_the_rule(picture, ends, scale):
 def test_no_two_curves_have_the_same_colour_and_dashes():
     styles = {(curve_style(i)["color"], curve_style(i)["linestyle"]) for i in range(MOST_STYLES)}
     assert len(styles) == MOST_STYLES == len(COLOURS) * len(DASHES)
-    with pytest.raises(ConfigError, match=f"Draw fewer runs, {MOST_STYLES} at most"):
+    with pytest.raises(ConfigError, match=f"{MOST_STYLES} curves at most.* Draw some of the runs"):
         curve_style(MOST_STYLES)
 
 
@@ -307,6 +310,58 @@ def test_a_logarithmic_axis_refuses_zero(comparison):
         comparison.plot(axes=Figure().subplots(), ax=Figure().subplots())
     with pytest.raises(ConfigError, match="one axis"):
         comparison.plot(x="rounds,up")
+
+
+def test_a_comparison_without_a_figure_has_its_tables(tmp_path):
+    """More methods than a figure has colours and dashes for, and runs that all end at their start."""
+    settings = {"workers": 2, "rounds": 2, "every": 1}
+    methods = {f"gd {i}": GD(gamma=0.01 * (i + 1)) for i in range(MOST_STYLES + 1)}
+    with pytest.warns(UserWarning, match=rf"no figure in .*: a figure has {MOST_STYLES} curves at most"):
+        mpicomp.compare(methods, QUADRATICS, out=tmp_path / "many", **settings)
+    for name, limit in (("bytes", "max_bytes"), ("seconds", "max_seconds")):
+        with pytest.warns(UserWarning, match=r"no figure in .*no run has recorded more than its start"):
+            mpicomp.compare([GD()], QUADRATICS, out=tmp_path / name, **settings | {limit: 0})
+    for folder in tmp_path.iterdir():
+        assert (folder / "table.md").exists() and not (folder / "figure.png").exists()
+        assert len(mpicomp.load(folder).outcomes) in (1, MOST_STYLES + 1)
+
+
+def test_the_command_says_in_one_line_why_there_is_no_figure(tmp_path):
+    suite = tmp_path / "suite.toml"
+    suite.write_text(
+        'problem = "quadratics(d=20)"\nworkers = 2\nrounds = 2\nmax_seconds = 0\n[[method]]\nmethod = "gd"\n'
+    )
+    command = [sys.executable, "-m", "mpicomp", "compare", str(suite), "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    reason = "there is nothing to draw: no run has recorded more than its start."
+    assert done.stderr == f"mpicomp: no figure in {tmp_path / 'out'}: {reason}\n"
+    assert done.stdout.endswith(f"\n{tmp_path / 'out'}/table.md\n")
+
+
+def test_characters_of_another_font_are_drawn_with_it(picture):
+    """U+2312 is in STIX, which comes with matplotlib, and not in DejaVu Sans.  Warnings are errors here."""
+    runs = next(iter(picture.curves.values()))
+    shown = replace(picture, curves={"⌒": runs, "b": runs}, title="⌒ in a title", x=("rounds",))
+    figure = draw(shown)
+    figure.draw_without_rendering()
+    texts = [figure._suptitle, *figure.legends[0].get_texts()]
+    assert [text.get_text() for text in texts] == ["⌒ in a title", "⌒", "b"]
+    assert [len(text.get_fontfamily()) for text in texts] == [2, 2, 1]
+    axes = draw_panel(shown, Figure().subplots())
+    axes.figure.draw_without_rendering()
+    assert [len(text.get_fontfamily()) for text in axes.get_legend().get_texts()] == [2, 1]
+
+
+def test_characters_of_no_font_are_spelt_with_one_warning(tmp_path, monkeypatch):
+    monkeypatch.setattr(glyphs, "_font_with", lambda character: None)
+    methods = {"方 a": GD(gamma=0.1), "法 b": GD(gamma=0.2)}
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        mpicomp.compare(methods, QUADRATICS, title="比較", out=tmp_path / "out", **SETTINGS)
+        shown = picture_of(mpicomp.load(tmp_path / "out"))
+    (warning,) = told
+    assert "no font of this machine has some of the characters" in str(warning.message)
+    assert (shown.title, *shown.curves) == (r"\u6bd4\u8f03", r"\u65b9 a", r"\u6cd5 b")
 
 
 def test_without_matplotlib_the_error_names_the_remedy(comparison, monkeypatch):
