@@ -22,6 +22,7 @@ JOBS = (
     "lab/cli/test_own_classes.py::test_a_run_and_its_resume_on_other_ranks",
     "lab/cli/test_own_classes.py::test_an_import_that_raises_is_reported_once",
     "lab/cli/test_own_classes.py::test_one_rank_reports_it_where_the_user_starts_the_ranks",
+    "lab/cli/test_own_classes.py::test_ranks_import_no_library_from_the_current_folder",
     "lab/cli/test_unreadable.py::test_ranks_say_it_once",
     "lab/experiment/test_start.py::test_on_ranks_it_is_the_same",
     "loops/test_ranks.py",
