@@ -62,6 +62,7 @@ JOBS = (
     "torch/test_pages.py::test_the_program_under_torchrun_prints_what_is_shown",
     "torch/test_process_group.py",
     "torch/test_ranks.py",
+    "transports/test_children.py",
     "transports/test_counters.py",
     "transports/test_device_buffers.py::test_iterates_and_bytes_are_those_of_the_host",
     "transports/test_device_buffers.py::test_mpi_is_given_a_buffer_once_nothing_is_under_way_on_the_device",
