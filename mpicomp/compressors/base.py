@@ -9,11 +9,15 @@ receiver hold the same ``Key``, so whatever follows from the key is not sent.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Self
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
@@ -24,6 +28,52 @@ Array = NDArray[np.floating]
 # Coordinates are a slice, which needs no index arithmetic, or an array of indices on the run's device.
 Coordinates = NDArray[np.int64] | slice
 Support = tuple[Coordinates, ...]
+
+
+@contextmanager
+def _lent(array: Any, call: str, what: str) -> Iterator[Any]:
+    """``array``, read-only in the ``with`` block.  Raises ``ConfigError`` if ``call`` writes into it."""
+    if isinstance(array, np.ndarray):
+        array = array.view()
+        array.flags.writeable = False
+    try:
+        yield array
+    except ValueError as error:
+        if "read-only" not in str(error):
+            raise
+        raise ConfigError(f"{call} writes into {what}; allowed: to write into a copy of it.") from error
+
+
+def _compressing(compress: Callable[..., Any]) -> Callable[..., Any]:
+    """``compress`` of a class of one's own, which may not change x, and returns memory of the caller's."""
+
+    @wraps(compress)
+    def careful(self: Compressor, x: Array, key: Key) -> Any:
+        call = f"{type(self).__name__}.compress"
+        with _lent(x, call, "x") as given:
+            message = compress(self, given, key)
+        if isinstance(message, np.ndarray):
+            # It may be x's memory, which the method changes, or memory that the next message is written to.
+            return message.copy() if message.flags.c_contiguous else message  # else refused where it is sent
+        if kernels.on_device(message):
+            return message
+        raise ConfigError(
+            f"{call} returned a {type(message).__name__}; expected a vector of uint8, "
+            "as .view(np.uint8) gives."
+        )
+
+    return careful
+
+
+def _decompressing(decompress_add: Callable[..., None]) -> Callable[..., None]:
+    """``decompress_add`` of a class of one's own, which may not change the message: others decode it too."""
+
+    @wraps(decompress_add)
+    def careful(self: Compressor, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        with _lent(buf, f"{type(self).__name__}.decompress_add", "the message") as given:
+            decompress_add(self, given, out, key, scale)
+
+    return careful
 
 
 class Compressor(ABC):
@@ -37,6 +87,14 @@ class Compressor(ABC):
     k       the coordinates that are sent: a count from 1 to d, or a fraction of d below 1
     values  the format of the numbers in messages: "f8", "f4", "f2" or "bf16"
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A class of one's own gets x and messages read-only, and its messages are copied."""
+        super().__init_subclass__(**options)
+        if cls.__module__.partition(".")[0] != "mpicomp":
+            careful = {"compress": _compressing, "decompress_add": _decompressing}
+            for name in careful.keys() & vars(cls).keys():
+                setattr(cls, name, careful[name](vars(cls)[name]))
 
     def bound(self, parts: Parts) -> Self:
         """This compressor for vectors with these parts; the same object if it does not depend on parts.
