@@ -23,10 +23,9 @@ def check_compressor(
 ) -> None:
     """Check what ``Compressor`` and the class of C promise, on vectors of d entries and n workers.
 
-    * A message is a contiguous vector of bytes of its own, a function of x and the key alone, and x stays as
-      it is.  It has ``nbytes(d)`` bytes, unless that is None.
-    * ``decompress_add`` adds C(x) times the scale, to double and single precision, and leaves the message as
-      it is.
+    * A message is a vector of bytes, a function of x and the key alone.  It has ``nbytes(d)`` bytes, unless
+      that is None.
+    * ``decompress_add`` adds C(x) times the scale, to double and single precision.
     * ``Unbiased``: E C(x) = x, E |C(x) - x|² <= omega |x|², and with n > 1 the AB-inequality of ``ab``.
       ``Contractive``: E |C(x) - x|² <= (1 - alpha) |x|².  ``Absolute``: |C(x) - x|² <= delta.
 
@@ -71,20 +70,12 @@ def _key(t: int, i: int, n: int) -> Key:
 
 
 def _check_message(C: Compressor, x: Reals, n: int) -> None:
-    key, given = _key(0, 0, n), x.copy()
-    message = C.compress(given, key)
+    key = _key(0, 0, n)
+    message: Any = C.compress(x, key)
     if not isinstance(message, np.ndarray) or message.dtype != np.uint8 or message.ndim != 1:
         what = getattr(message, "dtype", type(message).__name__)
         raise _broken(C, f"compress gave {what}; allowed: a vector of bytes, uint8")
-    if not message.flags.c_contiguous or np.shares_memory(message, given):
-        raise _broken(C, "compress gave a message that is not contiguous memory of its own")
-    if given.tobytes() != x.tobytes():
-        raise _broken(C, "compress changed x")
-    kept = message.copy()
-    C.compress(-x, _key(1, 0, n))
-    if message.tobytes() != kept.tobytes():
-        raise _broken(C, "the next call of compress changed a message of before")
-    if C.compress(given, key).tobytes() != kept.tobytes():
+    if C.compress(x, key).tobytes() != message.tobytes():
         raise _broken(C, "two messages for the same x and key differ; draw from key.private or key.shared")
     expected = C.nbytes(x.size)
     if expected is not None and expected != message.size:
@@ -94,12 +85,10 @@ def _check_message(C: Compressor, x: Reals, n: int) -> None:
 def _check_sum(C: Compressor, x: Reals, n: int) -> None:
     key = _key(0, 0, n)
     message = C.compress(x, key)
-    kept, value, start = message.copy(), _decoded(C, message, x.size, key), np.linspace(-1.0, 2.0, x.size)
+    value, start = _decoded(C, message, x.size, key), np.linspace(-1.0, 2.0, x.size)
     for dtype, rounding in (("float64", 1e-12), ("float32", 1e-6)):
         out = start.astype(dtype)
         C.decompress_add(message, out, key, -0.5)
-        if message.tobytes() != kept.tobytes():
-            raise _broken(C, "decompress_add changed the message")
         if np.abs(out - (start - 0.5 * value)).max() > rounding * (2.0 + np.abs(value).max()):
             raise _broken(C, f"decompress_add does not add scale * C(x) to a vector of {dtype}")
 

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from mpicomp.base.cores import cores
+from mpicomp.base.interpreter import interpreter
 
 PACKAGE = "mpicomp.kernels.compiled"
 
@@ -84,7 +85,7 @@ def _second_process(folder: Path, modules: Sequence[str]) -> Iterator[None]:
     """In the ``with`` block a second process, if one can start, compiles ``modules``; its end is awaited."""
     descriptor = [int(folder.name)] if folder.parent == Path("/proc/self/fd") else []
     path = {"PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}
-    command = [sys.executable, "-c", _SECOND, str(folder), str(Path(__file__).parent), made_for(), *modules]
+    command = interpreter("-c", _SECOND, str(folder), str(Path(__file__).parent), made_for(), *modules)
     null = subprocess.DEVNULL
     try:
         process = subprocess.Popen(

@@ -83,7 +83,8 @@ class Early:
             gradient = self._checked(block, gradient)
             if not is_finite(gradient):
                 raise DivergedError(f"worker {self._worker}: the gradient is not finite.")
-            with self._at.transport.clock.phase("compress"), np.errstate(over="ignore", invalid="ignore"):
+            quiet = np.errstate(over="ignore", under="ignore", invalid="ignore")
+            with self._at.transport.clock.phase("compress"), quiet:
                 up = self._step(block, gradient)
                 message = self._at.books.encoded(up)
             self._ups.append(up)

@@ -169,7 +169,7 @@ class Packing:
         if self.device is not None and not leaf.there:
             values = self.device.host(values)
         if leaf.native:
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", under="ignore"):
                 array = values.astype(leaf.dtype)
         else:
             xp = sys.modules["jax.numpy" if leaf.library.startswith("jax") else leaf.library]

@@ -123,7 +123,7 @@ class Loop:
         self.rounds.begin(kernels.to_device(message).view(self.x.dtype))
         self._begin(k)
 
-    @np.errstate(over="ignore", invalid="ignore")
+    @np.errstate(over="ignore", under="ignore", invalid="ignore")
     def observe(self, values: bool = True) -> Measurement | None:
         """Measure f and its gradient at the current model; returned on the server, None on other ranks.
 

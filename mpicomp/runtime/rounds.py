@@ -78,7 +78,8 @@ class Rounds:
         self.books.sender = None
         self.books.fail(None)
 
-    @np.errstate(over="ignore", invalid="ignore")  # refused by name: as a gradient that is not finite
+    # Whatever the program has set: what is not finite is refused by name, and what is too small is 0.
+    @np.errstate(over="ignore", under="ignore", invalid="ignore")
     def play(self, key: Key, name: str) -> bool:
         """Play the round of ``key``; error messages call it ``name``.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.transports.base import Transport
+from mpicomp.transports.children import refuse_child
 from mpicomp.transports.counters import prepare
 from mpicomp.transports.launcher import SURVIVING, launched_ranks, remedy, torchrun_processes
 from mpicomp.transports.local import Local
@@ -35,7 +36,8 @@ def connect(
 
     Raises ``ConfigError`` if MPI knows of another number of ranks than the launcher started, or if torchrun
     started processes that torch.distributed has not joined: every rank would then run the whole job alone.
-    Raises it also if MPI cannot be loaded, or if there is no second rank for a dedicated server to serve.
+    Raises it also if MPI cannot be loaded, in a process that a rank has started, or if there is no second
+    rank for a dedicated server to serve.
     """
     comm = default_communicator() if comm is None else comm
     opener = None if comm is None else opener_of(comm)
@@ -63,6 +65,8 @@ def connect(
         )
     if launched is None or (comm is not None and comm.size == 1 < launched):
         return _alone(n, dedicated)
+    if launched > 1:
+        refuse_child()
     if observed:
         prepare()
     if survive:

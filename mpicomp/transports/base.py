@@ -166,7 +166,7 @@ class Transport(ABC):
     def is_over(self) -> bool:
         """Whether the ranks cannot work together any more, so that a ``close`` has nobody to meet.
 
-        MPI is finalized, a rank has been lost, or an uncaught exception ends this process.
+        MPI is finalized, a rank has been lost, an uncaught exception ends this process, or a rank forked it.
         """
         return False
 

@@ -34,6 +34,7 @@ from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.transports import header, ulfm
 from mpicomp.transports.base import Lost
+from mpicomp.transports.children import is_child, refuse_child
 from mpicomp.transports.counters.base import ByteCounter, Library
 from mpicomp.transports.counters.monitoring import Monitoring
 from mpicomp.transports.counters.shim import Shim
@@ -172,12 +173,13 @@ class Mpi(PointToPoint):
         return message, status
 
     def tell_all(self, number: int) -> list[int]:
+        refuse_child()
         with self._unobserved(), self._waiting(self._measurements):
             return self._meeting.tell_all(number)
 
     @property
     def is_over(self) -> bool:
-        return MPI.Is_finalized()
+        return MPI.Is_finalized() or is_child()
 
     def outlives(self, error: BaseException) -> bool:
         return self._survive and ulfm.death(error, self.messages)

@@ -60,7 +60,7 @@ def register(library: str, place: str) -> None:
 def opener_of(comm: Any) -> Opener | None:
     """The opener that takes ``comm``; None for a communicator of MPI.
 
-    Raises ``ConfigError`` for anything else.
+    Raises ``ConfigError`` for anything else, for MPI_COMM_NULL and for an intercommunicator.
     """
     for opener in _openers():
         if opener.takes(comm):
@@ -69,6 +69,15 @@ def opener_of(comm: Any) -> Opener | None:
         raise ConfigError(
             f"comm is {one_line(comm)}; allowed: a communicator of mpi4py, or a process group of "
             "torch.distributed."
+        )
+    if not comm:
+        raise ConfigError(
+            "comm is MPI_COMM_NULL: it was freed, or this rank is not in it, as after a Split by "
+            "MPI.UNDEFINED. Only the ranks of a communicator make these calls."
+        )
+    if getattr(comm, "is_inter", False):
+        raise ConfigError(
+            "comm is an intercommunicator; allowed: an intracommunicator, as its Merge() returns."
         )
     return None
 

@@ -93,18 +93,6 @@ def test_compressors_of_one_s_own_keep_their_promises(C):
 
 
 COMPRESS, ADD = Part.compress, Part.decompress_add  # before a test replaces them
-ROOM = np.empty(128, dtype=np.uint8)
-
-
-def spoiling(self, x, key):
-    message = COMPRESS(self, x, key)
-    x *= 2.0
-    return message
-
-
-def reusing(self, x, key):
-    ROOM[:] = COMPRESS(self, x, key)
-    return ROOM
 
 
 def drawing(self, x, key):
@@ -120,25 +108,15 @@ def scaling_doubles_only(self, buf, out, key, scale=1.0):
     ADD(self, buf, out, key, scale if out.dtype == np.float64 else 1.0)
 
 
-def clearing(self, buf, out, key, scale=1.0):
-    ADD(self, buf, out, key, scale)
-    if scale != 1.0:
-        buf[:] = 0
-
-
 @pytest.mark.parametrize(
     ("name", "broken", "words"),
     [
         ("compress", lambda self, x, key: [1, 2], "compress gave list; allowed: a vector of bytes"),
         ("compress", lambda self, x, key: x.astype("f4"), "compress gave float32"),
-        ("compress", lambda self, x, key: x[:16].view("u1"), "memory of its own"),
-        ("compress", spoiling, "compress changed x"),
-        ("compress", reusing, "changed a message of before"),
         ("compress", drawing, "two messages for the same x and key differ"),
         ("nbytes", lambda self, d: d, r"nbytes\(64\) is 64, and a message has 128 bytes"),
         ("decompress_add", assigning, r"does not add scale .* to a vector of float64"),
         ("decompress_add", scaling_doubles_only, r"does not add scale .* to a vector of float32"),
-        ("decompress_add", clearing, "decompress_add changed the message"),
         ("decompress_add", lambda self, buf, out, key, scale=1.0: None, r"E \|C\(x\) - x\|² is"),
         ("alpha", lambda self, d, n: 0.6, r"for normal numbers, and alpha\(64, 2\) = 0.6 allows"),
         ("alpha", lambda self, d, n: 1.5, r"alpha\(64, 2\) = 1.5; allowed: above 0 and at most 1"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mpicomp import DIANA, EF21SGDM, Aggregator, ConfigError, DivergedError, Natural, TopK
+from mpicomp import DIANA, EF21, EF21SGDM, Aggregator, ConfigError, DivergedError, Natural, Sign, TopK
 from mpicomp.methods.support.estimating import EstimatingMethod
 from tests.support import every_combination
 
@@ -157,3 +157,14 @@ def test_blocks_in_single_precision_are_those_of_the_call():
         for b in reversed(range(5)):
             agg.bring(b, g[blocks[b]])
         assert agg(g).tobytes() == plain(g).tobytes()
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["call", "blocks"])
+def test_entries_too_small_for_the_messages_are_no_error_whatever_the_program_has_set(overlap):
+    with np.errstate(all="raise"):
+        agg = Aggregator(EF21(Sign()), np.zeros(20), server="sharded", blocks=4)
+        g = np.full(20, 1e-40)  # the smallest normal number of float32 is 1.2e-38
+        if overlap:
+            for where in reversed(blocks := agg.overlap()):
+                agg.bring(blocks.index(where), g[where])
+        np.testing.assert_allclose(agg(g), g, rtol=1e-4)

@@ -188,3 +188,9 @@ def test_an_unexpected_error_is_not_dressed_up():
 def test_a_problem_without_coordinates_is_refused():
     with pytest.raises(ConfigError, match="dimension 0; allowed: an integer, 1 and above"):
         run(GD(0.1), Ball(d=0), rounds=3)
+
+
+def test_numbers_that_vanish_are_no_error_where_the_program_raises_at_each():
+    with np.errstate(all="raise"):
+        ended = mpicomp.run(GD(gamma=0.5), Ball(), workers=1, rounds=5, x0=np.full(3, 1e-40))
+    np.testing.assert_allclose(ended.x, 1e-40 / 32, rtol=1e-3)

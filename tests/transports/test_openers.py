@@ -100,3 +100,27 @@ def test_the_opener_opens_what_it_takes(environment):
 def test_ranks_under_torchrun(environment):
     environment({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "0"} | TORCHRUN)
     assert (launched_rank(), local_rank()) == (3, 1)
+
+
+class Communicator:
+    """As of mpi4py."""
+
+    def __init__(self, null=False, inter=False):
+        self._null, self.is_inter, self.size = null, inter, 2
+
+    def __bool__(self):
+        return not self._null
+
+    def Get_size(self):
+        return self.size
+
+
+def test_a_communicator_that_joins_no_ranks_with_this_one_is_refused():
+    assert ranks_of(comm := Communicator()) == (comm, 2)
+    for call in (ranks_of, lambda comm: connect(2, comm=comm)):
+        with pytest.raises(
+            ConfigError, match="comm is MPI_COMM_NULL: it was freed, or this rank is not in it"
+        ):
+            call(Communicator(null=True))
+        with pytest.raises(ConfigError, match=r"comm is an intercommunicator; allowed: .* Merge\(\)"):
+            call(Communicator(inter=True))

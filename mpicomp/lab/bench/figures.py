@@ -17,6 +17,7 @@ from mpicomp.lab.experiment.canvas import (
     finish,
     plain_axes,
     plain_label,
+    without_tex,
 )
 from mpicomp.lab.experiment.figure import crushed, scale
 from mpicomp.lab.experiment.layout import number_ends
@@ -40,6 +41,7 @@ class Times:
     model_seconds: Sequence[float]
 
 
+@without_tex()
 def draw_times(title: str, subtitle: str, ylabel: str, curves: Sequence[Times]) -> Figure:
     """A figure of time against link rate: measured seconds as points, modelled seconds as lines."""
     from matplotlib.ticker import LogLocator, NullFormatter
@@ -64,6 +66,7 @@ def draw_times(title: str, subtitle: str, ylabel: str, curves: Sequence[Times]) 
     return finish(figure, [axes], title)
 
 
+@without_tex()
 def draw_traffic(rows: Sequence[dict[str, Any]]) -> Figure:
     """Bytes through the busiest rank against the number of workers, labelled at the ends of the curves."""
     figure, (axes,) = blank_figure(1, 1, sharey=False)
@@ -95,6 +98,7 @@ def draw_traffic(rows: Sequence[dict[str, Any]]) -> Figure:
     return figure
 
 
+@without_tex()
 def draw_training(rows: Sequence[dict[str, Any]]) -> Figure:
     """Draw plain DDP and the fastest other contestants: a row of panels a model, a panel for each place.
 

@@ -29,6 +29,7 @@ from dataclasses import astuple, dataclass
 from typing import Self
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.interpreter import interpreter
 from mpicomp.lab.jobs.launch import Launcher, find_launcher
 
 MESSAGES, CONTROL = "10.77.0", "10.78.0"  # the first three bytes of the two networks' addresses
@@ -117,7 +118,7 @@ class Hosts:
 
         with Hosts(4, rate=1e8) as hosts:
             before = hosts.traffic()
-            command = [*hosts.mpirun(), sys.executable, "-m", "mpicomp", "run", ...]
+            command = [*hosts.mpirun(), *interpreter("-m", "mpicomp", "run", ...)]
             subprocess.run(command, env=hosts.environment())
             crossed = [now - then for now, then in zip(hosts.traffic(), before)]
 
@@ -153,7 +154,7 @@ class Hosts:
             self._check()
             if self.delay:
                 ports = [f"messages{i + 1}" for i in range(self.n)]
-                relay = (sys.executable, "-m", "mpicomp.lab.bench.relay", str(self.delay), *ports)
+                relay = interpreter("-m", "mpicomp.lab.bench.relay", str(self.delay), *ports)
                 self._members.append(subprocess.Popen(self.command(None, *relay), stdin=subprocess.DEVNULL))
         except BaseException:
             self.__exit__()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, fields, replace
 from math import inf
@@ -23,6 +22,7 @@ from typing import Any
 from mpicomp.averaging.allreduce import sums
 from mpicomp.base.cores import cores
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
+from mpicomp.base.interpreter import interpreter
 from mpicomp.base.units import human_rate
 from mpicomp.compressors import Compressor, Identity, Lossless
 from mpicomp.lab.bench.cost_model import DUPLEX, Costs, Link, break_even, crossing, latency_of, time_of
@@ -235,7 +235,7 @@ def _across(hosts: Hosts, suite: Suite, c: Contender, seed: int, rounds: int) ->
     asked |= {"workers": suite.workers, "rounds": rounds, "every": rounds, "seed": seed, "server": c.server}
     before = sum(link.received for link in hosts.traffic())
     done = subprocess.run(
-        [*hosts.mpirun(), sys.executable, "-m", "mpicomp.lab.bench.timed_run", json.dumps(asked)],
+        [*hosts.mpirun(), *interpreter("-m", "mpicomp.lab.bench.timed_run", json.dumps(asked))],
         env=hosts.environment(),
         capture_output=True,
         text=True,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -69,21 +69,31 @@ def drawable(text: str) -> str:
     return f"{plain[:LONGEST]}.. ({len(plain)} characters, CRC {crc32(plain.encode()):08x})"
 
 
-def blank_figure(
-    rows: int, columns: int, sharey: bool, size: tuple[float, float] | None = None
-) -> tuple[Figure, list[Axes]]:
-    """An empty figure of ``size``, in inches, and its rows x columns panels, row by row.
+@contextmanager
+def without_tex() -> Iterator[None]:
+    """In the ``with`` block matplotlib sets texts by itself, also where a user's settings say ``usetex``.
 
-    Raises ``ConfigError`` if matplotlib is not installed.
+    The labels are no TeX: they have signs such as _ and ∇.  Raises ``ConfigError`` if matplotlib is not
+    installed.
     """
     try:
-        from matplotlib.figure import Figure
+        from matplotlib import rc_context
     except ImportError:
         raise ConfigError(
             "a figure needs matplotlib, which is not installed: pip install matplotlib."
         ) from None
     except ValueError as error:  # of MPLBACKEND, which it reads
         raise ConfigError(f"a figure needs matplotlib, which does not start: {error}.") from None
+    with rc_context({"text.usetex": False}):
+        yield
+
+
+def blank_figure(
+    rows: int, columns: int, sharey: bool, size: tuple[float, float] | None = None
+) -> tuple[Figure, list[Axes]]:
+    """An empty figure of ``size``, in inches, and its rows x columns panels, row by row."""
+    from matplotlib.figure import Figure
+
     width = max(5.5 * columns, 7) if columns < 3 else 4.2 * columns
     figure = Figure(figsize=size or (width, 1.4 + 3.4 * rows))
     figure.set_layout_engine("constrained")
@@ -123,6 +133,7 @@ def finish(figure: Figure, panels: Sequence[Axes], title: str) -> Figure:
     return figure
 
 
+@without_tex()
 def save(figure: Figure, path: Path) -> None:
     """Write the figure, atomically, in the format that the path's suffix names.
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.base.units import human_bytes
-from mpicomp.lab.experiment.canvas import curve_style, plain_axes, plain_label
+from mpicomp.lab.experiment.canvas import curve_style, plain_axes, plain_label, without_tex
 from mpicomp.lab.experiment.layout import complete, letters, panels_of
 from mpicomp.lab.experiment.styling import PLAIN, STYLES, Look, Style
 from mpicomp.problems import Problem
@@ -99,6 +99,7 @@ def horizontal(n: int) -> dict[str, tuple[str, Value]]:
     }
 
 
+@without_tex()
 def draw(picture: Picture) -> Figure:
     """A figure with the panels of one problem."""
     rows = 1 if len(picture.x) <= 2 + picture.style.titled * (len(picture.x) == ABREAST) else 2
@@ -117,6 +118,7 @@ def draw(picture: Picture) -> Figure:
     return complete(figure, panels[: len(picture.x)], picture.title, picture.style, list(picture.curves))
 
 
+@without_tex()
 def draw_panel(picture: Picture, axes: Axes | None) -> Axes:
     """The panel of the picture's one x axis, in ``axes`` or in a new figure; returns the axes.
 
@@ -133,6 +135,7 @@ def draw_panel(picture: Picture, axes: Axes | None) -> Axes:
     return axes
 
 
+@without_tex()
 def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
     """A figure with the problems of a study side by side, and a row of panels for each x axis.
 

@@ -6,13 +6,13 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 
 from mpicomp.base.cores import cores
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.interpreter import interpreter
 from mpicomp.lab.jobs.launch import Launcher, find_launcher
 from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.record import describe_machine
@@ -76,7 +76,7 @@ def _mpi() -> Iterator[Finding]:
 
 def _two_ranks(launcher: Launcher) -> Iterator[Finding]:
     """Start two ranks and ask each of them how many there are."""
-    command = launcher.command(2, sys.executable, "-c", _PROBE)
+    command = launcher.command(2, *interpreter("-c", _PROBE))
     try:
         probe = subprocess.run(
             command, env=launcher.environment() | os.environ, capture_output=True, text=True, timeout=60

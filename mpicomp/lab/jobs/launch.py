@@ -23,6 +23,7 @@ from types import FrameType
 from typing import NoReturn
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.interpreter import interpreter
 from mpicomp.lab.jobs import stderr
 from mpicomp.runtime.signals import Requests, ending
 from mpicomp.transports.launcher import STATUS, SURVIVING, launched_rank, note_status
@@ -139,7 +140,7 @@ def launch(ranks: int, arguments: Sequence[str], survive: bool = False) -> int:
     paragraphs on that are left out.
     """
     launcher = find_launcher().surviving() if survive else find_launcher()
-    command = launcher.command(ranks, sys.executable, *arguments)
+    command = launcher.command(ranks, *interpreter(*arguments))
     with TemporaryDirectory() as folder:
         status = Path(folder) / "status"
         environment = launcher.environment() | os.environ | {STATUS: str(status)}

@@ -8,6 +8,7 @@ have ended too, so that their own handlers can do their work.
 from __future__ import annotations
 
 import atexit
+import os
 import runpy
 import sys
 import traceback
@@ -34,6 +35,8 @@ def main() -> None:
 
     atexit.register(end_together)  # before all others, so it is called after them
     interrupts.obey()
+    if sys.flags.safe_path:
+        sys.path.insert(0, os.getcwd())  # as under ``python -m``: mpi4py writes the script's folder over it
     try:
         run.run_command_line()
     except KeyboardInterrupt as error:

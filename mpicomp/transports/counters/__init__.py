@@ -14,6 +14,7 @@ import json
 import subprocess
 import sys
 
+from mpicomp.base.interpreter import interpreter
 from mpicomp.transports.counters.base import Library
 from mpicomp.transports.counters.monitoring import switch_on
 from mpicomp.transports.counters.shim import load_shim
@@ -36,7 +37,7 @@ def find_library() -> Library | None:
 
     A child process loads the library: once this process had loaded it, no counter could count here.
     """
-    probe = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True)
+    probe = subprocess.run(interpreter("-c", _PROBE), capture_output=True, text=True)
     return None if probe.returncode else Library(*json.loads(probe.stdout.splitlines()[-1]))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -107,3 +109,16 @@ def test_a_path_needs_no_quotes(here):
     )
     assert done.returncode == 0, done.stderr
     assert "logistic(data='data/set.txt', lam=0.1)" in done.stdout
+
+
+def test_ranks_import_no_library_from_the_current_folder(tmp_path):
+    for name in ("mpicomp", "statistics"):
+        (tmp_path / f"{name}.py").write_text('raise SystemExit("the file in the folder was run")')
+    (tmp_path / "helper.py").write_text("")
+    command = [sys.executable, "-P", "-m", "mpicomp"]
+    run = ["run", "--problem", "quadratics(d=4)", "--method", "gd", "--rounds", "1", "--ranks", "2"]
+    ran = subprocess.run([*command, *run], cwd=tmp_path, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    for program in (["-m", "helper"], ["-c", "import helper"]):
+        ran = subprocess.run([*command, "launch", "--ranks", "2", *program], cwd=tmp_path)
+        assert ran.returncode == 0

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib import rc_context, rcParams
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
@@ -375,6 +376,15 @@ def test_without_matplotlib_the_error_names_the_remedy(comparison, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ConfigError, match="needs matplotlib, which is not installed: pip install matplotlib"):
         comparison.plot()
+
+
+def test_a_figure_needs_no_tex_where_the_users_settings_ask_for_it(folder, comparison, tmp_path, monkeypatch):
+    monkeypatch.setattr("matplotlib.texmanager.TexManager.make_dvi", None)  # no label could be set by TeX
+    with rc_context({"text.usetex": True}):
+        written = plot_files([folder], tmp_path / "figure.png")
+        assert not comparison.plot().xaxis.label.get_usetex()
+        assert rcParams["text.usetex"]
+    assert written == [tmp_path / "figure.png"]
 
 
 def test_a_backend_that_matplotlib_does_not_know_is_one_line(folder):

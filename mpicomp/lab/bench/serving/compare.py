@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from mpicomp.base.errors import MpicompError
+from mpicomp.base.interpreter import interpreter
 from mpicomp.base.units import human_bytes, human_rate
 from mpicomp.lab.bench.hosts import Hosts
 from mpicomp.lab.experiment.tables import markdown_table
@@ -25,7 +25,7 @@ def time_averaging(
     Raises ``ConfigError`` where hosts cannot be made, and ``MpicompError`` if the ranks fail.
     """
     asked = json.dumps({"dimensions": list(dimensions), "repeats": repeats})
-    program = [sys.executable, "-m", "mpicomp.lab.bench.serving.rank", asked]
+    program = interpreter("-m", "mpicomp.lab.bench.serving.rank", asked)
     for rate in rates:
         with ExitStack() as stack:
             if rate is None:

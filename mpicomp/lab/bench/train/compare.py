@@ -10,7 +10,6 @@ import importlib.util
 import json
 import os
 import socket
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from mpicomp.base.errors import ConfigError, MpicompError
+from mpicomp.base.interpreter import interpreter
 from mpicomp.base.units import one_line
 from mpicomp.lab.bench.hosts import CONTROL, Hosts
 from mpicomp.lab.jobs.launch import find_launcher
@@ -107,7 +107,7 @@ def _need_torch() -> None:
 
 def _job(asked: dict[str, Any], hosts: Hosts | None, ranks: int) -> Iterator[dict[str, Any]]:
     """The rows of one launch, each as soon as rank 0 prints it."""
-    program = [sys.executable, "-m", "mpicomp.lab.bench.train.rank"]
+    program = interpreter("-m", "mpicomp.lab.bench.train.rank")
     if hosts is None:
         launcher = find_launcher()
         command = launcher.command(ranks, *program)
