@@ -24,7 +24,7 @@ def check_compressor(
     """Check what ``Compressor`` and the class of C promise, on vectors of d entries and n workers.
 
     * A message is a vector of bytes, a function of x and the key alone.  It has ``nbytes(d)`` bytes, unless
-      that is None.
+      that is None.  ``paper_bits`` is a count.
     * ``decompress_add`` adds C(x) times the scale, to double and single precision.
     * ``Unbiased``: E C(x) = x, E |C(x) - x|² <= omega |x|², and with n > 1 the AB-inequality of ``ab``.
       ``Contractive``: E |C(x) - x|² <= (1 - alpha) |x|².  ``Absolute``: |C(x) - x|² <= delta.
@@ -80,6 +80,9 @@ def _check_message(C: Compressor, x: Reals, n: int) -> None:
     expected = C.nbytes(x.size)
     if expected is not None and expected != message.size:
         raise _broken(C, f"nbytes({x.size}) is {expected}, and a message has {message.size} bytes")
+    bits: Any = C.paper_bits(message, x.size, key)
+    if not isinstance(bits, int | np.integer) or bits < 0:
+        raise _broken(C, f"paper_bits is {bits!r}; allowed: an integer from 0 on")
 
 
 def _check_sum(C: Compressor, x: Reals, n: int) -> None:

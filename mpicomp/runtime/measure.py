@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -116,7 +116,13 @@ class Measured(Objective):
         Raises ``DivergedError`` if they are not finite.
         """
         with Lent(x, self._observed) as lent:
-            value, g = self._observed.value_and_grad(lent)
+            pair = self._observed.value_and_grad(lent)
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise ConfigError(
+                f"value_and_grad returned a {type(pair).__name__}; expected a pair, the value and the "
+                "gradient."
+            )
+        value, g = pair
         if not isfinite(value := _number(value)):
             raise DivergedError(f"f is {value} at |x| = {sqrt(np.sum(x * x)):.3g}.")
         return value, self.check(g, x)
@@ -150,7 +156,10 @@ def _number(value: Any) -> float:
     refuse_mask("the value", value)
     value = readable(value)
     if isinstance(value, Real) or (getattr(value, "shape", None) == () and not np.iscomplexobj(value)):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:  # of an integer
+            return inf
     shape = f" of shape {value.shape}" if hasattr(value, "shape") else ""
     raise ConfigError(f"value returned a {type(value).__name__}{shape}; expected one real number.")
 

@@ -115,6 +115,8 @@ def scaling_doubles_only(self, buf, out, key, scale=1.0):
         ("compress", lambda self, x, key: x.astype("f4"), "compress gave float32"),
         ("compress", drawing, "two messages for the same x and key differ"),
         ("nbytes", lambda self, d: d, r"nbytes\(64\) is 64, and a message has 128 bytes"),
+        ("paper_bits", lambda self, buf, d, key: None, "paper_bits is None; allowed: an integer from 0 on"),
+        ("paper_bits", lambda self, buf, d, key: -8, "paper_bits is -8; allowed"),
         ("decompress_add", assigning, r"does not add scale .* to a vector of float64"),
         ("decompress_add", scaling_doubles_only, r"does not add scale .* to a vector of float32"),
         ("decompress_add", lambda self, buf, out, key, scale=1.0: None, r"E \|C\(x\) - x\|² is"),

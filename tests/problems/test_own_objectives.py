@@ -10,7 +10,7 @@ import pytest
 
 import mpicomp
 from mpicomp import GD, MARINA, VRMARINA
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.compressors import Identity, TopK
 from mpicomp.problems import Problem
 from mpicomp.problems.base import Objective
@@ -278,6 +278,26 @@ def test_a_value_is_one_real_number_in_any_of_its_types():
 
         with pytest.raises(ConfigError, match=f"value returned a {said}; expected one real number"):
             run(Gives, METHODS[0])
+
+
+def test_an_integer_beyond_all_doubles_is_infinite():
+    class Huge(Bowl):
+        def value(self, x):
+            return 10**400
+
+    with pytest.raises(DivergedError, match="f is inf"):
+        run(Huge, METHODS[0])
+
+
+def test_value_and_grad_returns_a_pair():
+    class One(Bowl):
+        def value_and_grad(self, x):
+            return self.grad(x)
+
+    with pytest.raises(
+        ConfigError, match="value_and_grad returned a ndarray; expected a pair, the value and"
+    ):
+        run(One, METHODS[0])
 
 
 def test_a_value_may_be_a_tensor_that_has_a_gradient():

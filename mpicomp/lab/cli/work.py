@@ -41,7 +41,7 @@ from mpicomp.lab.jobs.launch import launch
 from mpicomp.runtime.callbacks import Callback, JSONLines, TensorBoard, together
 from mpicomp.runtime.placement import ON_FAILURE
 from mpicomp.runtime.resume import Resume
-from mpicomp.transports.launcher import launched_rank
+from mpicomp.transports.launcher import launched_rank, launched_ranks
 
 
 @cli.command(
@@ -225,6 +225,8 @@ def compare(
     from mpicomp.lab.experiment.suite import parse_part
     from mpicomp.runtime.placement import Placement
 
+    if (ranks or launched_ranks() or 1) > 1:
+        _refuse_stream(suite)
     loaded, share = load_file(suite), WHOLE if part is None else parse_part(part)
     if elsewhere(ranks):
         return relaunch(ranks)
@@ -257,6 +259,12 @@ def compare(
         figure = [f"{folder}/figure.png"] if (folder / "figure.png").exists() else []
         click.echo(", ".join([*figure, f"{folder}/table.md"]), err=on_stderr())
     return 0
+
+
+def _refuse_stream(suite: Path) -> None:
+    """Raise ``ConfigError`` for what can be read once, as /dev/stdin: every rank reads the suite."""
+    if not suite.is_file() or suite.absolute().is_relative_to("/dev"):
+        raise ConfigError(f"{suite} can be read once, and every rank reads the suite: give a file.")
 
 
 @cli.command("launch", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

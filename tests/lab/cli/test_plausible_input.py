@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 
@@ -78,6 +79,27 @@ def test_a_value_that_no_suite_has_is_named(line, text, read):
 def test_a_suite_may_begin_with_a_byte_order_mark(text, tmp_path):
     (tmp_path / "s.toml").write_bytes(b"\xef\xbb\xbf" + text.format("", "").replace("\n", "\r\n").encode())
     assert load_file(tmp_path / "s.toml") == parse(text.format("", ""))
+
+
+def test_a_suite_that_can_be_read_once_is_for_one_process(tmp_path):
+    (tmp_path / "s.toml").write_text(SUITE.format("", ""))
+    read = (
+        "cat s.toml | {0} -m mpicomp compare /dev/stdin --out out",
+        "{0} -m mpicomp compare /dev/stdin --out out",
+    )
+    for ranks, status in (("", 0), (" --ranks 2", 1)):
+        for one, given in zip(read, (None, tmp_path / "s.toml"), strict=True):
+            with open(given or os.devnull) as stdin:
+                done = subprocess.run(
+                    ["bash", "-c", one.format(sys.executable) + ranks],
+                    cwd=tmp_path, stdin=stdin, capture_output=True, text=True, timeout=LIMIT,
+                )  # fmt: skip
+            assert done.returncode == status, done.stderr
+            if ranks:
+                said = "mpicomp: /dev/stdin can be read once, and every rank reads the suite: give a file.\n"
+                assert done.stderr == said
+            else:
+                shutil.rmtree(tmp_path / "out")
 
 
 @pytest.mark.parametrize("line", ["tune = [0, inf]", "tune = [0, nan]", "label = 1979-05-27"])
