@@ -1,4 +1,4 @@
-"""Choose how to train over a given link: whole gradients, 8-bit ones, local steps, or SparseLoCo."""
+"""Choose how to train over a link: whole or 8-bit gradients, local steps (whole or 4 bits), or SparseLoCo."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mpicomp.torch.optimiser import Compressed
 
 EVERY = 8  # local steps
 SERVER: dict[str, Any] = {"server": "sharded"}  # every rank averages its share, so all links are equally busy
-EIGHT_BITS = DoubleSqueeze(BlockFloat(bits=8), BlockFloat(bits=8))
+EIGHT_BITS, FOUR_BITS = (DoubleSqueeze(BlockFloat(bits=b), BlockFloat(bits=b)) for b in (8, 4))
 # Of the change 5 % go up and 20 % down, as signs with two magnitudes: more of a mean is worth sending.
 SPARSE_LOCO = DoubleSqueeze(
     QuantizedTopK(k=0.05, Q=TwoMeans()), QuantizedTopK(k=0.2, Q=TwoMeans()), decay=0.95, average="senders"
@@ -85,6 +85,8 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
     * gradients of 8 bits in each step, in both directions, with error feedback.  In four of five
       programs of docs/training.md they ended where whole gradients did;
     * whole changes of the parameters, every 8 steps;
+    * changes of 4 bits, in both directions, every 8 steps.  In docs/training.md they ended where whole
+      changes did (a transformer, three seeds);
     * SparseLoCo, every 8 steps, compressed up and down.  In docs/training.md its loss was 0.02 to 0.04 nats
       above that of whole changes (a transformer, three seeds).
 
@@ -122,6 +124,11 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
     if dense <= NEGLIGIBLE * EVERY * step_seconds:
         why = f"That is below 5 % of {EVERY} steps: whole changes every {EVERY} steps, as in DiLoCo."
         return Recipe(DCGD(Identity()), SERVER | {"sync_every": EVERY}, NESTEROV, (told, why))
+    size = FOUR_BITS.C.mean_nbytes(d, ranks)
+    four = 8 * 2 * size * others / bits
+    if four <= NEGLIGIBLE * EVERY * step_seconds:
+        why = f"In 4 bits, {human_bytes(size)}, it is {human_time(four)}, below 5 % of {EVERY} steps."
+        return Recipe(FOUR_BITS, SERVER | {"sync_every": EVERY}, NESTEROV, (told, why))
     up, down = (C.mean_nbytes(d, ranks) for C in (SPARSE_LOCO.C, SPARSE_LOCO.down))
     sparse = 8 * (up + down) * others / bits
     sizes = f"about {human_bytes(up)} up and {human_bytes(down)} down"

@@ -14,6 +14,7 @@ import torch
 
 from mpicomp import (
     DCGD,
+    EDEN,
     EF21LMO,
     EFSGD,
     BlockFloat,
@@ -346,9 +347,9 @@ def test_momentum_after_error_feedback_is_warned_of():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         streamed(model, method=EXACT, outer=outer)
-        streamed(model, method=DoubleSqueeze(BlockFloat(bits=8), BlockFloat(bits=8)), outer=outer)
+        streamed(model, method=DoubleSqueeze(BlockFloat(bits=4), BlockFloat(bits=8)), outer=outer)
         streamed(model, outer=torch.optim.SGD(model.parameters(), lr=1.0))
-    for C, down in ((BlockFloat(bits=4), BlockFloat(bits=8)), (BlockFloat(bits=8), HardThreshold(0.1))):
+    for C, down in ((EDEN(bits=1), BlockFloat(bits=8)), (BlockFloat(bits=8), HardThreshold(0.1))):
         with pytest.warns(UserWarning, match="outer has momentum, and DoubleSqueeze sends later"):
             streamed(model, method=DoubleSqueeze(C, down), outer=outer)
     layered = Layered({"0.*": Identity()}, default=TopK(k=0.1))

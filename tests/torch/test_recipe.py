@@ -1,4 +1,4 @@
-"""The recipe for a model and a link: which of four it is, what it says, and that it trains."""
+"""The recipe for a model and a link: which of five it is, what it says, and that it trains."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 import torch
 
 import mpicomp
-from mpicomp import DCGD, ConfigError, DoubleSqueeze
+from mpicomp import DCGD, ConfigError, Identity
 from mpicomp.torch import Compressed, recipe  # noqa: F401 (Compressed is in what is pasted)
+from mpicomp.torch.recipe import EIGHT_BITS, FOUR_BITS, SPARSE_LOCO
 from tests.torch.loops import step
 from tests.torch.models import network, values
 
 D = 1_000_000
+WHOLE, LOCAL = DCGD(Identity()), {"sync_every": 8}
 
 
 def linear():
@@ -24,30 +26,34 @@ def linear():
 @pytest.mark.parametrize(
     ("link", "step_seconds", "method", "local"),
     [
-        ("100gbit", 0.1, DCGD, {}),  # 8 * 8e6 * 3/4 / 1e11 = 0.48 ms
-        ("1gbit", 0.97, DCGD, {}),  # 48 ms, and 5 % of a step is 48.5
-        ("1gbit", 0.95, DoubleSqueeze, {}),
-        ("1gbit", 0.248, DoubleSqueeze, {}),  # 1,031,250 bytes up and down: 12.375 ms
-        ("1gbit", 0.247, DCGD, {"sync_every": 8}),
-        ("1gbit", 0.121, DCGD, {"sync_every": 8}),  # 5 % of 8 steps is 48.4
-        ("1gbit", 0.119, DoubleSqueeze, {"sync_every": 8}),
+        ("100gbit", 0.1, WHOLE, {}),  # 8 * 8e6 * 3/4 / 1e11 = 0.48 ms
+        ("1gbit", 0.97, WHOLE, {}),  # 48 ms, and 5 % of a step is 48.5
+        ("1gbit", 0.95, EIGHT_BITS, {}),
+        ("1gbit", 0.248, EIGHT_BITS, {}),  # 1,031,250 bytes up and down: 12.375 ms
+        ("1gbit", 0.247, WHOLE, LOCAL),
+        ("1gbit", 0.121, WHOLE, LOCAL),  # 5 % of 8 steps is 48.4
+        ("1gbit", 0.119, FOUR_BITS, LOCAL),
+        ("1gbit", 0.016, FOUR_BITS, LOCAL),  # 531,250 bytes up and down: 6.375 ms
+        ("1gbit", 0.0159, SPARSE_LOCO, LOCAL),
         # 46,950 bytes up and 133,772 down, 3/4 of them over a link: 10.84 ms at 100 Mbit/s.
-        ("100mbit", 0.0272, DoubleSqueeze, {"sync_every": 8}),
-        ("100mbit", 0.0271, DoubleSqueeze, {"sync_every": 8, "delay": 1, "keep": "delay"}),
-        ("10mbit", 0.04, DoubleSqueeze, {"sync_every": 8, "delay": 3, "keep": "delay"}),
-        ("1mbit", 0.02, DoubleSqueeze, {"sync_every": 8, "delay": 4, "keep": "delay"}),
+        ("100mbit", 0.0272, SPARSE_LOCO, LOCAL),
+        ("100mbit", 0.0271, SPARSE_LOCO, LOCAL | {"delay": 1, "keep": "delay"}),
+        ("10mbit", 0.04, SPARSE_LOCO, LOCAL | {"delay": 3, "keep": "delay"}),
+        ("1mbit", 0.02, SPARSE_LOCO, LOCAL | {"delay": 4, "keep": "delay"}),
     ],
 )
 def test_the_exchange_that_is_worth_it(link, step_seconds, method, local):
     found = recipe(linear(), link=link, step_seconds=step_seconds, ranks=4)
-    assert type(found.method) is method and found.options == local | {"server": "sharded"}
+    assert found.method == method and found.options == local | {"server": "sharded"}
     assert len(found.reasons) == 2 + ("delay" in local)
+    nesterov = {"lr": 0.3, "momentum": 0.9, "nesterov": True}
+    assert found.outer == ({"lr": 0.7} if method == SPARSE_LOCO else nesterov if local else None)
     text = str(found)
     assert text.startswith(f"Compressed(optimiser, {found.method!r}, module=model")
     assert "1000000 parameters in float32" in text and all(reason in text for reason in found.reasons)
 
 
-@pytest.mark.parametrize("link", ["100gbit", "10mbit", "100kbit"])
+@pytest.mark.parametrize("link", ["100gbit", "30mbit", "10mbit", "100kbit"])
 def test_it_trains(link):
     model = network(True)
     before = values(model)
@@ -61,7 +67,7 @@ def test_it_trains(link):
 def test_what_it_prints_is_what_it_makes():
     """The line, pasted into a program: outer has the rate and the momentum that ``compressed`` gives it."""
     names = {name: getattr(mpicomp, name) for name in mpicomp.__all__} | globals()
-    for link in ("1gbit", "1mbit"):
+    for link in ("1gbit", "500mbit", "1mbit"):
         found, model = recipe(linear(), link=link, step_seconds=0.121), network()
         optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2)
         opt = eval(str(found).splitlines()[0], names, {"optimiser": optimiser, "model": model})

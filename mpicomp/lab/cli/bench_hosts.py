@@ -148,7 +148,7 @@ def bench_serving(
     cls=SectionedCommand,
     sections={
         "Hosts and links": ["--links", "--one-host"],
-        "Models and methods": ["--d", "--transformer", "--steps", "--only"],
+        "Models and methods": ["--d", "--transformer", "--optimiser", "--steps", "--only"],
         "To a target": [
             "--to-target",
             "--images",
@@ -195,6 +195,14 @@ def bench_serving(
     help="Train only the methods with this text in their name; may be given several times.  A text in no "
     "name lists the names.  [default: all]",
 )
+@click.option(
+    "--optimiser",
+    type=click.Choice(["sgd", "adamw"]),
+    default="sgd",
+    show_default=True,
+    help="Optimiser in the ranks: SGD with momentum 0.9, or AdamW.  Methods whose steps are their own train "
+    "with sgd alone.",
+)
 @click.option("--to-target", is_flag=True, help="Train to the targets instead of timing steps.")
 @click.option(
     "--images",
@@ -220,10 +228,8 @@ def bench_serving(
 @click.option(
     "--learning-rates",
     type=Listed(Positive()),
-    default="0.05,0.1,0.2,0.025",
-    show_default=True,
     help="Learning rates to try.  Some methods with local steps also try rates of their outer optimiser; "
-    "each uses its best pair.",
+    "each uses its best pair.  [default: 0.05,0.1,0.2,0.025; with adamw 0.003,0.006,0.0015]",
 )
 @click.option(
     "--tuning-seeds",
@@ -258,11 +264,12 @@ def bench_train(
     transformer: bool,
     steps: int,
     only: tuple[str, ...],
+    optimiser: str,
     to_target: bool,
     images: str,
     until_accuracy: float,
     until_loss: float,
-    learning_rates: list[float],
+    learning_rates: list[float] | None,
     tuning_seeds: int,
     seeds: int,
     max_steps: int,
@@ -278,7 +285,7 @@ def bench_train(
     from the cache, or digits) or a given loss on text.  The steps to the target are counted on one host and
     multiplied by the time of a step on each link.
     """
-    from mpicomp.lab.bench.train.compare import Ask, contest, named
+    from mpicomp.lab.bench.train.compare import RATES, Ask, contest, named
     from mpicomp.lab.bench.train.report import checked, publish, tables
     from mpicomp.lab.bench.train.target import check
     from mpicomp.lab.bench.train.target import to_target as steps_to_target
@@ -294,8 +301,9 @@ def bench_train(
         images=images,
         limit=max_seconds,
         most=max_steps,
-        labels=named(only),
-        grid=learning_rates if to_target else (),
+        optimiser=optimiser,
+        labels=named(only, optimiser),
+        grid=(learning_rates or RATES[optimiser]) if to_target else (),
         seeds=range(1, seeds + 1),
         tuning=[0, *range(seeds + 1, seeds + tuning_seeds)],
     )

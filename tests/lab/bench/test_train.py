@@ -68,7 +68,16 @@ def test_the_tables_and_files(timed, tmp_path):
 def test_a_step_is_compared_with_those_that_exchange_as_often():
     torch = [("DDP", 1, 8.0), ("DDP, fp16 hook", 1, 6.0), ("local SGD, every 8 steps", 8, 2.0)]
     ours = [("dense", 1, 3.0), ("dense, every 8 steps", 8, 1.0)]
-    bare = {"rate": None, "ranks": 4, "model": "cnn", "d": 10, "low": 1.0, "high": 9.0, "phases": {}}
+    bare = {
+        "rate": None,
+        "ranks": 4,
+        "optimiser": "sgd",
+        "model": "cnn",
+        "d": 10,
+        "low": 1.0,
+        "high": 9.0,
+        "phases": {},
+    }
     sent = {"up_bytes": 1.0, "down_bytes": 1.0, "link_bytes": 0.0}
     rows = [
         {"label": label, "side": side, "every": every, "seconds": seconds, **bare, **sent}
@@ -77,13 +86,15 @@ def test_a_step_is_compared_with_those_that_exchange_as_often():
     ]
     lines = {line.split(" | ")[0]: line.split(" | ") for line in tables(rows).splitlines()}
     assert lines["| dense, ours"][3:5] == ["2.67", "2.00"]
+    assert "d = 10**" in tables(rows) and "d = 10, AdamW**" in tables([rows[0] | {"optimiser": "adamw"}])
     assert lines["| dense, every 8 steps, ours"][3:5] == ["8.00", "2.00"]
 
 
+@pytest.mark.parametrize("optimiser", ["sgd", "adamw"])
 @pytest.mark.parametrize("labels", [("DDP", "dense"), ("local SGD, every 8 steps", "dense, every 8 steps")])
-def test_our_dense_mean_trains_as_torch_s_does(torch, labels):
+def test_our_dense_mean_trains_as_torch_s_does(torch, labels, optimiser):
     """The same batches, and means of the same vectors: after 40 steps scores differ by rounding."""
-    ask = Ask([("transformer", 0)], [None], loss=100.0, labels=labels)
+    ask = Ask([("transformer", 0)], [None], loss=100.0, labels=labels, optimiser=optimiser)
     theirs, ours = (row["curve"][0][2] for row in contest(ask, ranks=2))
     assert ours == pytest.approx(theirs, rel=1e-3)
 
@@ -303,7 +314,14 @@ def test_values_with_commas_between_them_are_refused_one_by_one(arguments, said)
 
 
 def test_contestants_are_chosen_by_their_names(torch):
-    assert named(()) is None
+    assert {"no communication", "DDP", "Dion, rank 1/4", "1-bit Adam"} | OURS <= set(named(()))
+    assert set(named(())) - set(named((), "adamw")) == {
+        *named(["Dion"]),
+        *named(["1-bit Adam"]),
+        *named(["EF21-SGDM"]),
+    }
+    with pytest.raises(ConfigError, match="no contestant has 'Dion' in its name"):
+        named(["Dion"], "adamw")
     assert named(["Dion", "fp16"]) == ["DDP, fp16 hook", "Dion, rank 1/4"]
     local, delayed = named(["every 8 steps"]), named(["delayed by 2"])
     assert "DiLoCo, every 8 steps" in local and "DiLoCo, every 8 steps" not in delayed

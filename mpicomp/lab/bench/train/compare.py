@@ -24,6 +24,10 @@ from mpicomp.lab.bench.hosts import CONTROL, Hosts
 from mpicomp.lab.jobs.launch import find_launcher
 
 RANKS = 4
+RATES = {
+    "sgd": (0.05, 0.1, 0.2, 0.025),
+    "adamw": (0.003, 0.006, 0.0015),
+}  # learning rates, the usual one first
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class Ask:
     loss       and the transformer to this loss, in nats a character
     limit      seconds of training after which a contestant has missed the target
     most       steps of training after which it has missed the target; None: as many as it takes
-    labels     the contestants; None: all
+    optimiser  in the ranks: "sgd", with momentum, or "adamw"; see ``mpicomp.lab.bench.train.contestants``
+    labels     the contestants; None: all that step with this optimiser
     learning   a contestant's learning and outer rate by its label; None: the usual ones
     grid       learning rates to choose from, see ``mpicomp.lab.bench.train.target``
     seeds      of the models' starts and the batches: a training to the target for each
@@ -53,6 +58,7 @@ class Ask:
     loss: float | None = None
     limit: float = 600.0
     most: int | None = None
+    optimiser: str = "sgd"
     labels: Sequence[str] | None = None
     learning: dict[str, tuple[float, float]] | None = None
     grid: Sequence[float] = ()
@@ -64,21 +70,20 @@ class Ask:
         return {"cnn": self.accuracy, "transformer": self.loss}
 
 
-def named(texts: Sequence[str]) -> list[str] | None:
-    """The labels of the contestants that have one of ``texts`` in their names; None, for all, without texts.
+def named(texts: Sequence[str], optimiser: str = "sgd") -> list[str]:
+    """The labels of the contestants that have one of ``texts`` in their names; without texts, of all.
 
-    Raises ``ConfigError`` for a text that is in no name, and without torch.
+    Raises ``ConfigError`` for a text that is in the name of no contestant with this optimiser, and without
+    torch.
     """
-    if not texts:
-        return None
     _need_torch()
     from mpicomp.lab.bench.train.contestants import CONTESTANTS
 
-    labels = [c.label for c in CONTESTANTS]
+    labels = [c.label for c in CONTESTANTS if c.inner or optimiser == "sgd"]
     for text in texts:
         if not any(text in label for label in labels):
             raise ConfigError(f"no contestant has {one_line(text)} in its name: {'; '.join(labels)}.")
-    return [label for label in labels if any(text in label for text in texts)]
+    return [label for label in labels if not texts or any(text in label for text in texts)]
 
 
 def contest(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
@@ -92,12 +97,13 @@ def contest(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
         with ExitStack() as stack:
             hosts = None if rate is None else stack.enter_context(Hosts(ranks, rate))
             for model, d in ask.models:
-                fields = ("steps", "limit", "most", "labels", "learning", "grid", "images")
+                fields = ("steps", "limit", "most", "learning", "grid", "images", "optimiser")
                 asked = {name: getattr(ask, name) for name in fields}
-                asked["seeds"] = list(ask.seeds)
+                labels = named((), ask.optimiser) if ask.labels is None else list(ask.labels)
+                asked |= {"labels": labels, "seeds": list(ask.seeds), "usual": RATES[ask.optimiser][0]}
                 asked |= {"model": model, "d": d, "target": ask.targets()[model]}
                 for row in _job(asked, hosts, ranks):
-                    yield {"rate": rate, "ranks": ranks, **row}
+                    yield {"rate": rate, "ranks": ranks, "optimiser": ask.optimiser, **row}
 
 
 def _need_torch() -> None:

@@ -1,13 +1,14 @@
 """Ways to train on several ranks: torch's DistributedDataParallel, its hooks, its local SGD, and our methods.
 
-They share the model, the batches, the learning rate, and momentum 0.9.  EF21-SGDM, Dion and 1-bit Adam have
-momentum of their own, and a multiple of the learning rate.  Steps after local steps have a rate of their own,
-the outer rate.
+They share the model, the batches, the learning rate, and the optimiser in the ranks: SGD with momentum 0.9,
+or AdamW.  EF21-SGDM, Dion and 1-bit Adam have momentum of their own, and plain SGD with a multiple of the
+learning rate; they do not train with AdamW.  Steps after local steps have a rate of their own, the outer
+rate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,6 +20,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from mpicomp.compressors import BlockFloat, Identity, Lossless, Natural, QuantizedTopK, TopK, TwoMeans
 from mpicomp.methods import (
@@ -35,8 +37,16 @@ from mpicomp.methods import (
 from mpicomp.torch import Compressed
 
 MOMENTUM = 0.9
-RATE = {"cnn": 0.05, "transformer": 0.05}  # the learning rate
 EVERY = 8  # steps from one exchange to the next, with local steps
+
+Inner = Callable[[Iterable[nn.Parameter], float], Optimizer]  # (parameters, learning rate) -> optimiser
+
+
+def _sgd(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
+    return torch.optim.SGD(parameters, lr=lr, momentum=MOMENTUM)
+
+
+INNER: dict[str, Inner] = {"sgd": _sgd, "adamw": torch.optim.AdamW}  # by their names in ``Ask``
 
 
 class Trainer(Protocol):
@@ -84,7 +94,9 @@ class TorchDDP(_Torch):
 
     every = 1
 
-    def __init__(self, model: nn.Module, lr: float, hook: str | None = None, sync: bool = True) -> None:
+    def __init__(
+        self, model: nn.Module, lr: float, inner: Inner, hook: str | None = None, sync: bool = True
+    ) -> None:
         one_bucket: dict[str, Any] = {"bucket_cap_mb": 1000} if hook == "powersgd" else {}
         self.model, self._ddp = model, DistributedDataParallel(model, **one_bucket)
         self._open: Callable[[], Any] = nullcontext if sync else self._ddp.no_sync
@@ -93,7 +105,7 @@ class TorchDDP(_Torch):
         elif hook == "powersgd":
             state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
             self._ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-        self._optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=MOMENTUM)
+        self._optimizer = inner(model.parameters(), lr)
 
     def step(self, x: Tensor, y: Tensor) -> None:
         self._optimizer.zero_grad()
@@ -108,9 +120,9 @@ class TorchLocal(_Torch):
     every  steps from one averaging to the next
     """
 
-    def __init__(self, model: nn.Module, lr: float, every: int) -> None:
+    def __init__(self, model: nn.Module, lr: float, inner: Inner, every: int) -> None:
         self.model, self.every = model, every
-        self._optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=MOMENTUM)
+        self._optimizer = inner(model.parameters(), lr)
         # With these steps of "warm-up" the first averaging follows step ``every``, and not the first step.
         self._averager = PeriodicModelAverager(period=every, warmup_steps=every - 1)
 
@@ -122,7 +134,7 @@ class TorchLocal(_Torch):
 
 
 class Ours:
-    """torch's SGD in ``Compressed``, with the mean gradient as ``method`` estimates it.
+    """An optimiser of torch in ``Compressed``, with the mean gradient as ``method`` estimates it.
 
     every    steps of a rank's own from one exchange to the next, ``sync_every``
     outer    the settings of the outer SGD; None where each step is exchanged
@@ -132,18 +144,16 @@ class Ours:
     def __init__(
         self,
         model: nn.Module,
-        lr: float,
+        optimiser: Optimizer,
         method: Method,
-        momentum: float,
         every: int,
         outer: dict[str, Any] | None,
         **options: Any,
     ) -> None:
         self.model, self.every = model, every
-        sgd = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum)
         if outer is not None:
             options["outer"] = torch.optim.SGD(model.parameters(), **outer)
-        self._optimizer = Compressed(sgd, method, module=model, sync_every=every, **options)
+        self._optimizer = Compressed(optimiser, method, module=model, sync_every=every, **options)
 
     def step(self, x: Tensor, y: Tensor) -> None:
         self._optimizer.zero_grad()
@@ -163,7 +173,7 @@ class Ours:
         return int(np.sum(ledger.up)), int(np.sum(ledger.down))
 
 
-Make = Callable[[nn.Module, float, float], Trainer]  # (model, learning rate, outer rate) -> trainer
+Make = Callable[[nn.Module, float, float, Inner], Trainer]  # (model, learning rate, outer rate, ..)
 
 
 @dataclass(frozen=True)
@@ -173,6 +183,7 @@ class Contestant:
     side   "torch", "ours", or "floor": no communication, so its ranks' models differ
     timed  True if only its steps are timed, because another contestant trains in the same way
     outer  outer rates to choose from, the usual one first
+    inner  False if its steps are its method's own, whatever optimiser is asked for
     """
 
     label: str
@@ -180,30 +191,32 @@ class Contestant:
     trainer: Make
     timed: bool = False
     outer: tuple[float, ...] = (1.0,)
+    inner: bool = True
 
 
 def _torch(**options: Any) -> Make:
-    return lambda model, lr, _: TorchDDP(model, lr, **options)
+    return lambda model, lr, _, inner: TorchDDP(model, lr, inner, **options)
 
 
 def _ours(
     method: Method,
     every: int = 1,
     server: str = "sharded",
-    momentum: float = MOMENTUM,
-    times: float = 1.0,
+    times: float | None = None,
     outer_momentum: float = 0.0,
     **options: Any,
 ) -> Make:
-    """Ours with ``times`` the learning rate; ``momentum`` is 0 for a method that has its own.
+    """Ours; with ``times`` by plain SGD with that multiple of the learning rate.
 
     outer_momentum  Nesterov's, of the steps after local steps
     """
 
-    def make(model: nn.Module, lr: float, outer: float) -> Trainer:
+    def make(model: nn.Module, lr: float, outer: float, inner: Inner) -> Trainer:
         settings = {"lr": outer, "momentum": outer_momentum, "nesterov": outer_momentum > 0}
         local = None if every == 1 else settings
-        return Ours(model, times * lr, method, momentum, every, local, server=server, **options)
+        parameters = model.parameters()
+        optimiser = inner(parameters, lr) if times is None else torch.optim.SGD(parameters, times * lr)
+        return Ours(model, optimiser, method, every, local, server=server, **options)
 
     return make
 
@@ -212,8 +225,8 @@ _DENSE = DCGD(Identity(), gamma=1.0)
 _TOP = TopK(k=0.01)
 _EF21 = EF21SGDM(_TOP, gamma=1.0, eta=1 - MOMENTUM, start="compressed")
 # With 1/η times the rate, steps as long as the others', EF21-SGDM diverges.
-_OWN: dict[str, Any] = {"momentum": 0.0, "times": 2.0}
-_ADAM: dict[str, Any] = {"momentum": 0.0, "times": 0.02}  # Adam's steps are as long whatever the gradient
+_OWN = 2.0
+_ADAM = 0.02  # Adam's steps are as long whatever the gradient
 _SQUEEZED = DoubleSqueeze(_TOP, down=_TOP, gamma=1.0)
 
 
@@ -234,13 +247,23 @@ CONTESTANTS = [
     Contestant("DDP", "torch", _torch()),
     Contestant("DDP, fp16 hook", "torch", _torch(hook="fp16")),
     Contestant("DDP, PowerSGD hook, rank 2", "torch", _torch(hook="powersgd")),
-    Contestant(f"local SGD, {_LOCAL}", "torch", lambda model, lr, _: TorchLocal(model, lr, EVERY)),
+    Contestant(
+        f"local SGD, {_LOCAL}", "torch", lambda model, lr, _, inner: TorchLocal(model, lr, inner, EVERY)
+    ),
     Contestant("dense", "ours", _ours(_DENSE)),
     Contestant("Natural", "ours", _ours(DCGD(Natural(), gamma=1.0))),
     Contestant("EF14, TopK 1 %", "ours", _ours(EF14(_TOP, gamma=1.0))),
-    Contestant("EF21-SGDM, TopK 1 %", "ours", _ours(_EF21, **_OWN)),
-    Contestant("EF21-SGDM, TopK 1 %, overlapped", "ours", _ours(_EF21, overlap=True, **_OWN), True),
-    Contestant("EF21-SGDM, TopK 1 %, by the root", "ours", _ours(_EF21, server="shared", **_OWN), True),
+    Contestant("EF21-SGDM, TopK 1 %", "ours", _ours(_EF21, times=_OWN), inner=False),
+    Contestant(
+        "EF21-SGDM, TopK 1 %, overlapped", "ours", _ours(_EF21, overlap=True, times=_OWN), True, inner=False
+    ),
+    Contestant(
+        "EF21-SGDM, TopK 1 %, by the root",
+        "ours",
+        _ours(_EF21, server="shared", times=_OWN),
+        True,
+        inner=False,
+    ),
     Contestant("DoubleSqueeze, TopK 1 %", "ours", _ours(_SQUEEZED)),
     Contestant("DoubleSqueeze, TopK 1 %, overlapped", "ours", _ours(_SQUEEZED, overlap=True), True),
     Contestant("PowerSGD, rank 2", "ours", _ours(PowerSGD(r=2, gamma=1.0))),
@@ -278,6 +301,6 @@ CONTESTANTS = [
         _ours(_BOTH_WAYS, EVERY, **_DELAYED),
         outer=_SPARSE_OUTER,
     ),
-    Contestant("Dion, rank 1/4", "ours", _ours(Dion(r=0.25, gamma=1.0), momentum=0.0, times=0.2)),
-    Contestant("1-bit Adam", "ours", _ours(OneBitAdam(warmup=80, gamma=1.0), **_ADAM)),
+    Contestant("Dion, rank 1/4", "ours", _ours(Dion(r=0.25, gamma=1.0), times=0.2), inner=False),
+    Contestant("1-bit Adam", "ours", _ours(OneBitAdam(warmup=80, gamma=1.0), times=_ADAM), inner=False),
 ]

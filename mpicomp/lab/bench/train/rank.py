@@ -23,7 +23,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from mpicomp.base.errors import DivergedError, MpicompError
-from mpicomp.lab.bench.train.contestants import CONTESTANTS, RATE, Contestant, Trainer
+from mpicomp.lab.bench.train.contestants import CONTESTANTS, INNER, Contestant, Trainer
 from mpicomp.lab.bench.train.models import Task, task
 from mpicomp.lab.jobs.launch import leave
 
@@ -36,14 +36,14 @@ _SCORE_EVERY = 40  # steps, a multiple of the local steps
 comm = MPI.COMM_WORLD
 
 
-def chosen(labels: list[str] | None) -> list[Contestant]:
-    """The contestants with these labels; all contestants for None."""
-    return [c for c in CONTESTANTS if labels is None or c.label in labels]
+def chosen(asked: dict[str, Any]) -> list[Contestant]:
+    """The contestants with the labels that were asked for."""
+    return [c for c in CONTESTANTS if c.label in asked["labels"]]
 
 
-def competitors(labels: list[str] | None) -> list[Contestant]:
-    """The contestants with these labels to train to a target: not the floor, and not ``timed`` ones."""
-    return [c for c in chosen(labels) if c.side != "floor" and not c.timed]
+def competitors(asked: dict[str, Any]) -> list[Contestant]:
+    """Those of ``chosen`` to train to a target: not the floor, and not ``timed`` ones."""
+    return [c for c in chosen(asked) if c.side != "floor" and not c.timed]
 
 
 def traffic(interface: str) -> np.ndarray:
@@ -66,9 +66,9 @@ def digest(trainer: Trainer) -> str:
 class Stint:
     """One contestant's training: its trainer, and the times, steps and bytes of its turns so far."""
 
-    def __init__(self, contestant: Contestant, job: Task, lr: float, outer: float) -> None:
+    def __init__(self, contestant: Contestant, job: Task, lr: float, outer: float, optimiser: str) -> None:
         self.contestant, self.job, self.taken = contestant, job, 0
-        self.trainer = contestant.trainer(job.model(), lr, outer)
+        self.trainer = contestant.trainer(job.model(), lr, outer, INNER[optimiser])
         self.seconds: list[float] = []  # of a step; with local steps, means from one exchange to the next
         self.counted = 0
         self.crossed = np.zeros(2, int)
@@ -121,27 +121,29 @@ class Stint:
         }
 
 
-def step_times(job: Task, labels: list[str] | None, steps: int, interface: str) -> list[dict[str, Any]]:
-    """Time ``steps`` steps or some more of each contestant, in turns; returns the ``Stint.row`` of each."""
-    stints = [Stint(c, job, _RATE_OF_TIMING, c.outer[0]) for c in chosen(labels)]
+def step_times(asked: dict[str, Any], job: Task) -> list[dict[str, Any]]:
+    """Time each contestant's steps, as many as asked for or some more, in turns; returns ``Stint.row``s."""
+    optimiser = asked["optimiser"]
+    stints = [Stint(c, job, _RATE_OF_TIMING, c.outer[0], optimiser) for c in chosen(asked)]
     for stint in stints:
         stint.steps(_WARM_UP)
-    for _ in range(max(_TURNS, -(-steps // _TURN))):
+    for _ in range(max(_TURNS, -(-asked["steps"] // _TURN))):
         for stint in stints:
             comm.Barrier()
-            stint.turn(_TURN, interface)
+            stint.turn(_TURN, asked["interface"])
     return [stint.row() for stint in stints]
 
 
 def train(
-    c: Contestant, job: Task, lr: float, outer: float, target: float, limit: float, most: float
+    asked: dict[str, Any], c: Contestant, job: Task, lr: float, outer: float, most: float
 ) -> dict[str, Any]:
-    """Train a contestant to the test score ``target``, for ``limit`` seconds or ``most`` steps at longest.
+    """Train a contestant to the test score that is asked for, for at most ``most`` steps.
 
     ``curve`` holds (seconds, steps, score); the clock stands still while the score is taken.  A contestant
     that diverges has missed the target.  The bytes are of all messages of the training.
     """
-    stint = Stint(c, job, lr, outer)
+    target, limit = asked["target"], asked["limit"]
+    stint = Stint(c, job, lr, outer, asked["optimiser"])
     spent, sent, curve, reached, diverged = 0.0, (0, 0), [], False, False
     while not (reached or diverged) and spent < limit and stint.taken < most:
         comm.Barrier()
@@ -183,11 +185,11 @@ def train(
 
 def to_target(asked: dict[str, Any], job: Task) -> Iterator[dict[str, Any]]:
     """Train each contestant to the target, once for each seed, with rates of its own: learning and outer."""
-    own, limit, most = asked["learning"] or {}, asked["limit"], asked["most"] or inf
-    for c in competitors(asked["labels"]):
+    own, most = asked["learning"] or {}, asked["most"] or inf
+    for c in competitors(asked):
         for seed in asked["seeds"]:
-            lr, outer = own.get(c.label, (RATE[job.kind], c.outer[0]))
-            yield train(c, replace(job, seed=seed), lr, outer, asked["target"], limit, most)
+            lr, outer = own.get(c.label, (asked["usual"], c.outer[0]))
+            yield train(asked, c, replace(job, seed=seed), lr, outer, most)
 
 
 def tune(asked: dict[str, Any], job: Task) -> Iterator[dict[str, Any]]:
@@ -196,13 +198,12 @@ def tune(asked: dict[str, Any], job: Task) -> Iterator[dict[str, Any]]:
     A training ends early if it misses the target, or once its rates can no longer be the best ones.  Then
     these rates are not tried with further seeds.
     """
-    target, limit = asked["target"], asked["limit"]
-    for c in competitors(asked["labels"]):
+    for c in competitors(asked):
         most = asked["most"] or inf
         for lr, outer in product(asked["grid"], c.outer):
             rows = []
             for seed in asked["seeds"]:
-                rows.append(train(c, replace(job, seed=seed), lr, outer, target, limit, most))
+                rows.append(train(asked, c, replace(job, seed=seed), lr, outer, most))
                 yield rows[-1]
                 if not rows[-1]["reached"]:
                     break
@@ -220,7 +221,7 @@ def main(text: str) -> None:
     target = asked["target"]
     job = task(asked["model"], asked["d"], None if target is None else asked["images"])
     if target is None:
-        rows: Any = step_times(job, asked["labels"], asked["steps"], asked["interface"])
+        rows: Any = step_times(asked, job)
     else:
         rows = tune(asked, job) if asked["grid"] else to_target(asked, job)
     for row in rows:

@@ -32,10 +32,12 @@ def tables(rows: Sequence[dict[str, Any]]) -> str:
     """Markdown: a table for each place and model."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        groups.setdefault((row["rate"], row["model"], row["d"], row["ranks"]), []).append(row)
+        where = row["rate"], row["model"], row["d"], row["ranks"], row["optimiser"]
+        groups.setdefault(where, []).append(row)
     said = []
-    for (rate, model, d, ranks), group in groups.items():
-        said.append(f"**{place(rate, ranks)}; {model}, d = {d}**")
+    for (rate, model, d, ranks, optimiser), group in groups.items():
+        adamw = ", AdamW" if optimiser == "adamw" else ""
+        said.append(f"**{place(rate, ranks)}; {model}, d = {d}{adamw}**")
         if "all_steps" in group[0]:
             said.append(_steps_to_target(group))
         else:

@@ -78,6 +78,7 @@ def check(row: dict[str, Any], limit: float = 600.0) -> dict[str, Any]:
         loss=loss,
         images=row["images"],
         limit=limit,
+        optimiser=row["optimiser"],
         labels=[row["label"]],
         learning={row["label"]: (row["lr"], row["outer"])},
         seeds=row["seeds"][:1],
@@ -104,6 +105,7 @@ def _together(timed: dict[str, Any], trained: Sequence[dict[str, Any]], images: 
     return {
         "rate": timed["rate"],
         "ranks": timed["ranks"],
+        "optimiser": timed["optimiser"],
         "label": timed["label"],
         "side": timed["side"],
         "every": timed["every"],
