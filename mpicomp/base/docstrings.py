@@ -40,5 +40,11 @@ def explain_inherited(cls: type) -> None:
     fields = {**get_annotations(cls), **getattr(cls, "__dataclass_fields__", {})}
     inherited = [name for name in fields if name in said and name not in explained]
     width = max(map(len, inherited), default=0) + 2
-    lines = [f"{name:{width}}" + f"\n{' ' * width}".join(wrap(said[name], 106 - width)) for name in inherited]
+    lines = [line for name in inherited for line in _entry(name, said[name], width)]
     cls.__doc__ = "\n".join([cleandoc(own), *([""] if lines else []), *lines])
+
+
+def _entry(name: str, text: str, width: int) -> list[str]:
+    """The lines of a parameter: its name in ``width`` columns, then its text."""
+    first, *others = wrap(text, 106 - width)
+    return [f"{name:{width}}{first}", *(" " * width + line for line in others)]

@@ -127,6 +127,7 @@ class CodedGaps(Contractive):
 
     def nbytes(self, d: int) -> None:
         self._count(d)  # refuses a k above d
+        return None
 
     def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
         """C's count, which includes the values only: gaps are positions, which are free."""

@@ -67,6 +67,7 @@ class Importance(Weighted):
     def nbytes(self, d: int) -> None:
         resolve_count(self.k, d)  # refuses a k above d
         check_number(self.weights, d)
+        return None
 
     def mean_nbytes(self, d: int, n: int) -> float:
         return float(self._probabilities(d).sum()) * WIDTH[self.values]

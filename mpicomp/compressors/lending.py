@@ -26,7 +26,7 @@ def lend(cls: type) -> None:
 
 @contextmanager
 def _lent(array: Any, call: str, what: str) -> Iterator[Any]:
-    """``array``, read-only in the ``with`` block.  Raises ``ConfigError`` if ``call`` writes into it."""
+    """``array``, read-only in the ``with`` block.  Raises ``ConfigError`` if ``call`` meets that."""
     if isinstance(array, np.ndarray):
         array = array.view()
         array.flags.writeable = False
@@ -35,7 +35,7 @@ def _lent(array: Any, call: str, what: str) -> Iterator[Any]:
     except ValueError as error:
         if "read-only" not in str(error):
             raise
-        raise ConfigError(f"{call} writes into {what}; allowed: to write into a copy of it.") from error
+        raise ConfigError(f"{call}: {error}; {what} is read-only there: write into a copy of it.") from error
 
 
 def _compressing(compress: Callable[..., Any]) -> Callable[..., Any]:

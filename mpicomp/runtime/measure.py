@@ -117,7 +117,7 @@ class Measured(Objective):
         """
         with Lent(x, self._observed) as lent:
             pair = self._observed.value_and_grad(lent)
-        if not isinstance(pair, tuple) or len(pair) != 2:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise ConfigError(
                 f"value_and_grad returned a {type(pair).__name__}; expected a pair, the value and the "
                 "gradient."

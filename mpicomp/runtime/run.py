@@ -214,10 +214,10 @@ def run(
 
     An interrupt (Ctrl-C, or a notebook's stop button) ends the run after the current round; the call returns
     the run so far, with status "interrupted".  A second interrupt, for a gradient that hangs, raises
-    ``Interrupted`` at once: a ``KeyboardInterrupt`` whose ``so_far`` is the list of rows.  In one process, an
-    interrupt before the first round is a ``KeyboardInterrupt`` at once.  SIGTERM, SIGHUP
-    and SIGUSR1 also end the run after the current round, with its record in ``out``, and then act on the
-    process, on all ranks: the caller's handler is called or, without one, the default action is taken.
+    ``Interrupted`` at once: a ``KeyboardInterrupt`` whose ``so_far`` is the list of rows.
+    SIGTERM, SIGHUP and SIGUSR1 also end the run after the current round, with its record in ``out``, and then
+    act on the process, on all ranks: the caller's handler is called or, without one, the default action is
+    taken.  In one process before the first round, an interrupt, SIGTERM and SIGHUP act at once.
 
     Raises an ``MpicompError`` on every rank alike; the record of a run that diverged is kept in ``out``.
     """

@@ -29,6 +29,8 @@ from mpicomp.torch.fragments import Fragment, Schedule
 
 DELAY = "delay"  # a value of ``keep``
 _BIASED = Contractive | Absolute
+# Outer momentum did no harm with block floats of 4 bits, whose alpha is 0.6 (docs/training.md).
+_KEEPS = 0.55
 
 
 def as_keep(keep: Any) -> float | str:
@@ -158,22 +160,18 @@ def warn_of_momentum(fragments: Sequence[Fragment], outer: Optimizer) -> None:
     if any(group.get("momentum") for group in outer.param_groups) and any(map(_sends_later, fragments)):
         warnings.warn(
             f"outer has momentum, and {type(fragments[0].aggregator.method).__name__} sends later what it "
-            "leaves out now: together they overshoot. Take torch.optim.SGD without momentum for outer; "
+            "leaves out now: together they may overshoot. Take torch.optim.SGD without momentum for outer; "
             "docs/training.md has losses.",
             stacklevel=3,
         )
 
 
 def _sends_later(fragment: Fragment) -> bool:
-    """Whether error feedback has much to send later.
-
-    Block floats, whose alpha is 0.6 for 4 bits, have ended where whole changes did, with outer momentum:
-    docs/training.md.
-    """
+    """Whether error feedback may have much to send later, by alpha, which holds for the worst vector."""
     method, d, n = fragment.aggregator.method, fragment.tensors.parts.size, fragment.aggregator.workers
     given = [getattr(method, f.name) for f in fields(method)]
     keeps = [C.alpha(d, n) if isinstance(C, Contractive) else 0.0 for C in given if isinstance(C, _BIASED)]
-    return method.keeps_residual and min(keeps, default=1.0) < 0.6
+    return method.keeps_residual and min(keeps, default=1.0) < _KEEPS
 
 
 def warn_of_length(method: Method) -> None:

@@ -14,7 +14,7 @@ from mpicomp.torch.gradients import Closure, Gradients
 class Steps(Gradients):
     """The steps of ``inner``: by the mean gradient or, with ``local``, by a rank's own."""
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # compressing and sending is not torch's to trace
     def step(self, closure: Closure | None = None) -> Any:
         """Average the gradients, unless ``aggregate`` did, and take the inner optimiser's step; collective.
 

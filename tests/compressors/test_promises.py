@@ -23,7 +23,7 @@ def test_the_package_s_compressors_keep_their_promises(case):
 @pytest.mark.parametrize(("values", "rounding"), [("f2", 1e-3), ("bf16", 4e-3)])
 def test_rounding_is_allowed_for_where_it_is_said(values, rounding):
     mpicomp.check_compressor(mpicomp.Identity(values), rounding=rounding)
-    with pytest.raises(ConfigError, match="C"):
+    with pytest.raises(ConfigError, match=r"\|E C\(x\) - x\| is|E \|C\(x\) - x\|² is"):
         mpicomp.check_compressor(mpicomp.Identity(values))
 
 
@@ -176,3 +176,54 @@ def test_an_absolute_bound_is_checked_for_each_draw(monkeypatch):
 def test_bad_parameters_are_refused(given, words):
     with pytest.raises(ConfigError, match=words):
         mpicomp.check_compressor(**{"C": Part()} | given)
+
+
+@dataclass(frozen=True)
+class One(Unbiased):
+    """A coordinate that the key draws, times d: omega = d - 1."""
+
+    scaled: bool = True
+
+    def compress(self, x, key):
+        return x[[self.where(x.size, key)]].astype(np.float32).view(np.uint8)
+
+    def decompress_add(self, buf, out, key, scale=1.0):
+        gain = out.size if self.scaled else 1
+        out[self.where(out.size, key)] += scale * gain * buf.view(np.float32)[0]
+
+    def where(self, d, key):
+        return key.private("one").below(d)
+
+    def nbytes(self, d):
+        return 4
+
+    def paper_bits(self, buf, d, key):
+        return 32
+
+    def omega(self, d, n):
+        return d - 1.0
+
+
+@dataclass(frozen=True)
+class Rare(Contractive):
+    """The same without the factor: alpha = 1/d."""
+
+    scaled = False
+    compress, decompress_add, where = One.compress, One.decompress_add, One.where
+    nbytes, paper_bits = One.nbytes, One.paper_bits
+
+    def alpha(self, d, n):
+        return 1 / d
+
+
+@pytest.mark.parametrize("d", [64, 1000, 7000])
+def test_rare_events_are_allowed_for(d):
+    """The entry of a sparse x is sent in few draws, or in none."""
+    mpicomp.check_compressor(Rare(), d=d, draws=300)
+    mpicomp.check_compressor(One(), d=min(d, 1000), draws=300)
+
+
+@pytest.mark.parametrize("d", [64, 1000])
+def test_a_factor_that_is_forgotten_is_found_however_large_omega_is(d):
+    with pytest.raises(ConfigError, match=r"\|E C\(x\) - x\| is 0\.9.* \|x\| for normal numbers; allowed: 0"):
+        mpicomp.check_compressor(One(scaled=False), d=d)

@@ -58,7 +58,9 @@ def test_it_trains(link):
     model = network(True)
     before = values(model)
     adam = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    opt = recipe(model, link=link, step_seconds=1e-4).compressed(adam, model, seed=3)
+    found = recipe(model, link=link, step_seconds=1e-4)
+    assert (found.method == FOUR_BITS) == (link == "30mbit")
+    opt = found.compressed(adam, model, seed=3)
     for k in range(16):
         step(opt, model, k)
     assert opt.aggregator.seed == 3 and opt.aggregator.steps and values(model) != before

@@ -112,10 +112,11 @@ def _codes(tops, bits, most, bias, codes, gains):
     """The code and 2^-e of each block; returns what is wrong with the worst of them."""
     worst = _FINE
     for b in range(tops.size):
-        e = _exponent(float_of(tops[b]), bits, most, bias)
         if tops[b] > _LARGEST:
             worst = _INFINITE
-        elif e > 255 - bias:
+            continue
+        e = _exponent(float_of(tops[b]), bits, most, bias)
+        if e > 255 - bias:
             worst = max(worst, _BEYOND)
         else:
             codes[b] = e + bias
@@ -214,6 +215,7 @@ def _split(integers, bits, m):
 
 @kernel(*(void(read(uint8), read(int8), write(x), int64, int64, float64) for x in FLOATS))
 def _add_blocks(codes, m, chunk, block, bias, scale):
+    """chunk_j += scale m_j 2^e, with the code of e for each block."""
     for b in range((chunk.size + block - 1) // block):
         step = float_of(np.uint64(1023 + np.int64(codes[b]) - bias) << np.uint64(52)) * scale
         own, integers = chunk[b * block : (b + 1) * block], m[b * block :]
@@ -223,6 +225,7 @@ def _add_blocks(codes, m, chunk, block, bias, scale):
 
 @kernel(*(void(read(uint8), read(uint8), write(x), int64, int64, int64, float64) for x in FLOATS))
 def _add(codes, integers, out, bits, block, bias, scale):
+    """``_add_blocks``, 1024 entries at a time."""
     m = np.empty(CHUNK, dtype=np.int8)
     for start in range(0, out.size, CHUNK):
         chunk = out[start : start + CHUNK]

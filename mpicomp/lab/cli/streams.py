@@ -6,7 +6,7 @@ import io
 import os
 import sys
 import warnings
-from typing import Any
+from pathlib import Path
 
 
 def prepare_streams() -> None:
@@ -23,12 +23,15 @@ def prepare_streams() -> None:
 
 
 def shorten_warnings() -> None:
-    """Print a ``UserWarning``, which is for the user, as errors are: without file and source line."""
-    whole = warnings.formatwarning
+    """Print our ``UserWarning``s, which are for the user, as errors are: without file and source line."""
+    whole, ours = warnings.formatwarning, str(Path(__file__).parents[2])
 
-    def form(message: Any, category: type[Warning], *where: Any, **line: Any) -> str:
-        told = category is UserWarning
-        return f"mpicomp: {message}\n" if told else whole(message, category, *where, **line)
+    def form(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        if category is UserWarning and filename.startswith(ours):
+            return f"mpicomp: {message}\n"
+        return whole(message, category, filename, lineno, line)
 
     warnings.formatwarning = form
 

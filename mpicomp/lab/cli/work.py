@@ -263,7 +263,9 @@ def compare(
 
 def _refuse_stream(suite: Path) -> None:
     """Raise ``ConfigError`` for what can be read once, as /dev/stdin: every rank reads the suite."""
-    if not suite.is_file() or suite.absolute().is_relative_to("/dev"):
+    place = suite.absolute()
+    open_here = place == Path("/dev/stdin") or place.is_relative_to("/dev/fd") or place.match("/proc/*/fd/*")
+    if open_here or not suite.is_file():
         raise ConfigError(f"{suite} can be read once, and every rank reads the suite: give a file.")
 
 

@@ -322,6 +322,11 @@ def test_contestants_are_chosen_by_their_names(torch):
     }
     with pytest.raises(ConfigError, match="no contestant has 'Dion' in its name"):
         named(["Dion"], "adamw")
+    for label in ("Dion, rank 1/4", "nobody"):
+        with pytest.raises(ConfigError, match=f"no contestant with adamw is called '{label}'"):
+            next(contest(Ask([("cnn", SMALL)], [None], labels=[label], optimiser="adamw")))
+    with pytest.raises(ConfigError, match="optimiser='adam'; allowed: 'sgd', 'adamw'"):
+        Ask([("cnn", SMALL)], [None], optimiser="adam")
     assert named(["Dion", "fp16"]) == ["DDP, fp16 hook", "Dion, rank 1/4"]
     local, delayed = named(["every 8 steps"]), named(["delayed by 2"])
     assert "DiLoCo, every 8 steps" in local and "DiLoCo, every 8 steps" not in delayed

@@ -17,6 +17,7 @@ from subprocess import PIPE, Popen
 from tempfile import TemporaryFile
 from typing import Any
 
+from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.base.interpreter import interpreter
 from mpicomp.base.units import one_line
@@ -65,6 +66,9 @@ class Ask:
     seeds: Sequence[int] = (0,)
     tuning: Sequence[int] = (0,)
 
+    def __post_init__(self) -> None:
+        check_choice("optimiser", self.optimiser, tuple(RATES))
+
     def targets(self) -> dict[str, float | None]:
         """The target of each kind of model; None where steps are timed."""
         return {"cnn": self.accuracy, "transformer": self.loss}
@@ -79,7 +83,7 @@ def named(texts: Sequence[str], optimiser: str = "sgd") -> list[str]:
     _need_torch()
     from mpicomp.lab.bench.train.contestants import CONTESTANTS
 
-    labels = [c.label for c in CONTESTANTS if c.inner or optimiser == "sgd"]
+    labels = [c.label for c in CONTESTANTS if optimiser == "sgd" or not c.own]
     for text in texts:
         if not any(text in label for label in labels):
             raise ConfigError(f"no contestant has {one_line(text)} in its name: {'; '.join(labels)}.")
@@ -100,6 +104,8 @@ def contest(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
                 fields = ("steps", "limit", "most", "learning", "grid", "images", "optimiser")
                 asked = {name: getattr(ask, name) for name in fields}
                 labels = named((), ask.optimiser) if ask.labels is None else list(ask.labels)
+                if unknown := set(labels) - set(named((), ask.optimiser)):
+                    raise ConfigError(f"no contestant with {ask.optimiser} is called {min(unknown)!r}.")
                 asked |= {"labels": labels, "seeds": list(ask.seeds), "usual": RATES[ask.optimiser][0]}
                 asked |= {"model": model, "d": d, "target": ask.targets()[model]}
                 for row in _job(asked, hosts, ranks):

@@ -173,7 +173,7 @@ class Ours:
         return int(np.sum(ledger.up)), int(np.sum(ledger.down))
 
 
-Make = Callable[[nn.Module, float, float, Inner], Trainer]  # (model, learning rate, outer rate, ..)
+Make = Callable[[nn.Module, float, float, Inner], Trainer]  # (model, learning rate, outer rate, optimiser)
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Contestant:
     side   "torch", "ours", or "floor": no communication, so its ranks' models differ
     timed  True if only its steps are timed, because another contestant trains in the same way
     outer  outer rates to choose from, the usual one first
-    inner  False if its steps are its method's own, whatever optimiser is asked for
+    own    whether its steps are its method's own, whatever optimiser is asked for
     """
 
     label: str
@@ -191,7 +191,7 @@ class Contestant:
     trainer: Make
     timed: bool = False
     outer: tuple[float, ...] = (1.0,)
-    inner: bool = True
+    own: bool = False
 
 
 def _torch(**options: Any) -> Make:
@@ -225,8 +225,8 @@ _DENSE = DCGD(Identity(), gamma=1.0)
 _TOP = TopK(k=0.01)
 _EF21 = EF21SGDM(_TOP, gamma=1.0, eta=1 - MOMENTUM, start="compressed")
 # With 1/η times the rate, steps as long as the others', EF21-SGDM diverges.
-_OWN = 2.0
-_ADAM = 0.02  # Adam's steps are as long whatever the gradient
+_TWICE = 2.0
+_OF_ADAM = 0.02  # Adam's steps are as long whatever the gradient
 _SQUEEZED = DoubleSqueeze(_TOP, down=_TOP, gamma=1.0)
 
 
@@ -253,16 +253,16 @@ CONTESTANTS = [
     Contestant("dense", "ours", _ours(_DENSE)),
     Contestant("Natural", "ours", _ours(DCGD(Natural(), gamma=1.0))),
     Contestant("EF14, TopK 1 %", "ours", _ours(EF14(_TOP, gamma=1.0))),
-    Contestant("EF21-SGDM, TopK 1 %", "ours", _ours(_EF21, times=_OWN), inner=False),
+    Contestant("EF21-SGDM, TopK 1 %", "ours", _ours(_EF21, times=_TWICE), own=True),
     Contestant(
-        "EF21-SGDM, TopK 1 %, overlapped", "ours", _ours(_EF21, overlap=True, times=_OWN), True, inner=False
+        "EF21-SGDM, TopK 1 %, overlapped", "ours", _ours(_EF21, overlap=True, times=_TWICE), True, own=True
     ),
     Contestant(
         "EF21-SGDM, TopK 1 %, by the root",
         "ours",
-        _ours(_EF21, server="shared", times=_OWN),
+        _ours(_EF21, server="shared", times=_TWICE),
         True,
-        inner=False,
+        own=True,
     ),
     Contestant("DoubleSqueeze, TopK 1 %", "ours", _ours(_SQUEEZED)),
     Contestant("DoubleSqueeze, TopK 1 %, overlapped", "ours", _ours(_SQUEEZED, overlap=True), True),
@@ -301,6 +301,6 @@ CONTESTANTS = [
         _ours(_BOTH_WAYS, EVERY, **_DELAYED),
         outer=_SPARSE_OUTER,
     ),
-    Contestant("Dion, rank 1/4", "ours", _ours(Dion(r=0.25, gamma=1.0), times=0.2), inner=False),
-    Contestant("1-bit Adam", "ours", _ours(OneBitAdam(warmup=80, gamma=1.0), times=_ADAM), inner=False),
+    Contestant("Dion, rank 1/4", "ours", _ours(Dion(r=0.25, gamma=1.0), times=0.2), own=True),
+    Contestant("1-bit Adam", "ours", _ours(OneBitAdam(warmup=80, gamma=1.0), times=_OF_ADAM), own=True),
 ]
