@@ -230,13 +230,16 @@ _OF_ADAM = 0.02  # Adam's steps are as long whatever the gradient
 _SQUEEZED = DoubleSqueeze(_TOP, down=_TOP, gamma=1.0)
 
 
+def _of_bits(bits: int) -> DoubleSqueeze:
+    return DoubleSqueeze(BlockFloat(bits), BlockFloat(bits), 1.0)
+
+
 def _few_bits(k: float) -> QuantizedTopK:
     return QuantizedTopK(k=k, Q=TwoMeans())
 
 
 _SPARSE_LOCO = EFSGD(_few_bits(0.03), 1.0, down=Lossless(forward=True), decay=0.95, average="senders")
 _BOTH_WAYS = DoubleSqueeze(_few_bits(0.05), _few_bits(0.2), 1.0, decay=0.95, average="senders")
-_EIGHT_BITS = DoubleSqueeze(BlockFloat(bits=8), BlockFloat(bits=8), 1.0)
 _DELAYED: dict[str, Any] = {"delay": 2, "keep": "delay"}
 _LOCAL = f"every {EVERY} steps"
 _DILOCO_OUTER = (0.7, 0.5, 0.3)
@@ -275,11 +278,14 @@ CONTESTANTS = [
     Contestant(
         f"DiLoCo, {_LOCAL}", "ours", _ours(_DENSE, EVERY, outer_momentum=MOMENTUM), outer=_DILOCO_OUTER
     ),
-    Contestant(
-        f"DiLoCo, 8 bits both ways, {_LOCAL}",
-        "ours",
-        _ours(_EIGHT_BITS, EVERY, outer_momentum=MOMENTUM),
-        outer=_DILOCO_OUTER,
+    *(
+        Contestant(
+            f"DiLoCo, {bits} bits both ways, {_LOCAL}",
+            "ours",
+            _ours(_of_bits(bits), EVERY, outer_momentum=MOMENTUM),
+            outer=_DILOCO_OUTER,
+        )
+        for bits in (8, 4)
     ),
     Contestant(f"SparseLoCo, {_LOCAL}", "ours", _ours(_SPARSE_LOCO, EVERY), outer=_SPARSE_OUTER),
     Contestant(
