@@ -89,6 +89,15 @@ class Asked:
         self.number = min(known, key=lambda n: n == signal.SIGINT, default=None)
 
 
+def _act_as_before(number: int, handler: Any) -> None:
+    """Let a signal do what ``handler`` does.
+
+    A shell makes what it runs in the background ignore SIGINT; one that was sent all the same interrupts.
+    """
+    signal.signal(number, signal.default_int_handler if handler == signal.SIG_IGN else handler)
+    signal.raise_signal(number)
+
+
 @contextmanager
 def stop_on_signals(transport: Transport) -> Iterator[Asked]:
     """In the ``with`` block, a signal to this rank ends the run on all ranks after the same round.
@@ -107,10 +116,8 @@ def stop_on_signals(transport: Transport) -> Iterator[Asked]:
         nonlocal asked_to_end
         transport.stop = True
         if not asked.begun and transport.ranks == 1 and number != signal.SIGUSR1:
-            ignored = before[number] == signal.SIG_IGN  # by a shell, of what runs in the background
-            signal.signal(number, signal.default_int_handler if ignored else before[number])
-            signal.raise_signal(number)
-            signal.signal(number, ask)  # the script's own handler has returned
+            _act_as_before(number, before[number])
+            signal.signal(number, ask)  # the script's own handler has returned, and the run goes on
             return
         asked.number = asked.number or number
         if number == signal.SIGUSR1 or not requests.is_new():
