@@ -16,10 +16,8 @@ from mpicomp.compressors.base import Absolute, Compressor, Contractive, Unbiased
 from mpicomp.keys import Key
 
 _SIGMAS = 6  # standard errors by which a mean may miss its bound
-_DENSE = (
-    "normal numbers",
-    "equal entries",
-)  # test vectors without an entry that matters more than the others
+# Test vectors without an entry that matters more than the others.
+_DENSE = ("normal numbers", "equal entries")
 
 
 def check_compressor(
@@ -35,8 +33,9 @@ def check_compressor(
 
     x are vectors of normal numbers, of Student's with 3 degrees of freedom, of one entry, of two equal ones,
     of equal entries, of falling ones, and 0.  A constant that is wrong for other vectors alone is not found.
-    A mean is over ``draws`` keys, the same in each call.  It may miss its bound by six standard errors: a
-    compressor that keeps its promises fails with a probability below 1e-6 as far as the means are normal.
+    A mean is over ``draws`` keys, the same in each call.  It may miss its bound by six standard errors, and
+    by 14 / ``draws`` of the largest error for rare events: a compressor that keeps its promises fails with a
+    probability below 1e-6 as far as the means are normal.
     C(x) may be off by ``rounding`` |x| besides: 1e-6 suits values of single precision, 0.004 bfloat16.
 
     Raises ``ConfigError`` that names the first promise broken, and whatever C raises.

@@ -174,6 +174,8 @@ def _pack(x, bits, block, most, bias, draws, stream, first, codes, integers):
         n = own.size
         _tops(chunk, block, tops[:n])
         worst = max(worst, _codes(tops[:n], bits, most, bias, own, gains[:n]))
+        if worst != _FINE:
+            continue  # there is no message, but a later entry may be infinite
         if draws:
             fill(stream, first + start // 4, words)
             _drawn(chunk, block, gains[:n], words, symbols)

@@ -41,9 +41,9 @@ def complete(figure: Figure, panels: Sequence[Axes], title: str, style: Style, l
 
     The figure grows by the space that these take.  ``labels`` has the curves' labels, in number order.
     """
-    width, height = figure.get_size_inches()
     from mpicomp.lab.experiment.glyphs import borrow_glyphs
 
+    width, height = figure.get_size_inches()
     shown = [plain_label(label) for label in labels]
     legend = _legend(figure, panels, style, shown)
     lines = [line for axes in panels for line in axes.get_title(loc="left").splitlines()]

@@ -25,10 +25,8 @@ from mpicomp.lab.bench.hosts import CONTROL, Hosts
 from mpicomp.lab.jobs.launch import find_launcher
 
 RANKS = 4
-RATES = {
-    "sgd": (0.05, 0.1, 0.2, 0.025),
-    "adamw": (0.003, 0.006, 0.0015),
-}  # learning rates, the usual one first
+# Learning rates by optimiser, the usual one first.
+RATES = {"sgd": (0.05, 0.1, 0.2, 0.025), "adamw": (0.003, 0.006, 0.0015)}
 
 
 @dataclass(frozen=True)
