@@ -17,14 +17,10 @@ _NO_GLYPHS = ("Last Resort", "Emoji")  # fonts of boxes, and of coloured picture
 
 
 def spelt(text: str) -> str:
-    """``text`` with code points, such as \\u65b9, in place of characters that no font here has; warns."""
+    """``text`` with code points, such as \\u65b9, for characters that no font here has; warns once."""
     missing = {c for c in _lacking(text) if _font_with(c) is None}
     if missing:
-        warnings.warn(
-            "no font of this machine has some of the characters in a title or label: the figure has their "
-            "code points, such as \\u65b9. Install a font with them, such as Noto Sans CJK.",
-            stacklevel=1,  # one place, so that it is shown once
-        )
+        _warn_of_missing_fonts()
     return "".join(c.encode("ascii", "backslashreplace").decode() if c in missing else c for c in text)
 
 
@@ -45,6 +41,15 @@ def _lacking(text: str, families: tuple[str, ...] | None = None) -> set[str]:
         return unusual
     paths = [str(findfont(FontProperties(family=[f]))) for f in families or FontProperties().get_family()]
     return {c for c in unusual if not any(ord(c) in _characters(path) for path in paths)}
+
+
+@cache  # once in a process, also where others change the filters of warnings between two texts
+def _warn_of_missing_fonts() -> None:
+    warnings.warn(
+        "no font of this machine has some of the characters in a title or label: the figure has their "
+        "code points, such as \\u65b9. Install a font with them, such as Noto Sans CJK.",
+        stacklevel=3,
+    )
 
 
 @cache

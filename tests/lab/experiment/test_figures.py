@@ -355,6 +355,7 @@ def test_characters_of_another_font_are_drawn_with_it(picture):
 
 def test_characters_of_no_font_are_spelt_with_one_warning(tmp_path, monkeypatch):
     monkeypatch.setattr(glyphs, "_font_with", lambda character: None)
+    glyphs._warn_of_missing_fonts.cache_clear()
     methods = {"方 a": GD(gamma=0.1), "法 b": GD(gamma=0.2)}
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("default")
