@@ -1,9 +1,10 @@
 """Encode records as bytes, and decode them; the format follows from the types of a record's fields.
 
-A record is a dataclass whose fields are ``Bytes`` (a compressor's message) or ``float``.  The floats come
-first, 8 bytes each (little-endian), then the messages in order.  Each message but the last is preceded by its
-length (LEB128, seven bits a byte); the last one extends to the end.  So the usual record, a single message,
-is coded as that message itself: without an extra byte, and without a copy.
+A record is a dataclass whose fields are ``Bytes`` (a compressor's message), ``float`` or ``Short``.  The
+numbers come first, little-endian, 8 bytes each and 2 for a ``Short``, then the messages in order.  Each
+message but the last is preceded by its length (LEB128, seven bits a byte); the last one extends to the end.
+So the usual record, a single message, is coded as that message itself: without an extra byte, and without a
+copy.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import struct
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from typing import Any, TypeVar, get_type_hints
+from math import isfinite
+from typing import Any, NewType, TypeVar, get_type_hints
 
 import numpy as np
 
@@ -21,6 +23,20 @@ from mpicomp.codecs.varint import read_varint, varint
 from mpicomp.kernels import join
 
 R = TypeVar("R")
+# A float that ``short`` has rounded: the last 48 bits of its double, which are not sent, are zeros.
+Short = NewType("Short", float)
+_SIZES = {float: 8, Short: 2}  # bytes
+
+
+def short(x: float) -> Short:
+    """The nearest ``Short`` to ``x``, which has 11 bits of exponent and 4 of fraction.
+
+    It is within 1/32 of ``x``, unless that is subnormal.  Of two as near it is the larger in magnitude.
+    Infinities and NaN stay; from 1.77e308 on it is infinity.
+    """
+    (bits,) = struct.unpack("<Q", struct.pack("<d", x))
+    rounded = bits + (1 << 47) if isfinite(x) else bits
+    return Short(struct.unpack("<d", struct.pack("<Q", rounded >> 48 << 48))[0])
 
 
 def encode(record: object) -> Bytes:
@@ -29,11 +45,11 @@ def encode(record: object) -> Bytes:
     Raises ``ConfigError`` if ``record`` is no record, or if a message in it is no contiguous uint8 vector:
     the ledger counts bytes by its length.
     """
-    floats, messages = _layout(type(record))  # type: ignore[arg-type]  # mypy takes the class for its instances
-    if not floats and len(messages) == 1:  # the message itself: the short way, for rounds have many
+    numbers, messages = _layout(type(record))  # type: ignore[arg-type]  # mypy takes the class for its instances
+    if not numbers and len(messages) == 1:  # the message itself: the short way, for rounds have many
         return _expect_bytes(record, messages[0])
-    numbers = [getattr(record, name) for name in floats]
-    parts = [_view(struct.pack(f"<{len(numbers)}d", *numbers))] if numbers else []
+    doubles = (struct.pack("<d", getattr(record, name))[-size:] for name, size in numbers.items())
+    parts = [_view(b"".join(doubles))] if numbers else []
     for name in messages[:-1]:
         message = _expect_bytes(record, name)
         parts += [_view(varint(len(message))), message]
@@ -46,14 +62,16 @@ def decode(record: type[R], buf: Bytes) -> R:
 
     Raises ``MessageError`` if ``buf`` is too short or too long.
     """
-    floats, messages = _layout(record)  # type: ignore[arg-type]
-    if not floats and len(messages) == 1:  # buf is the message: the short way, for servers take many
+    numbers, messages = _layout(record)  # type: ignore[arg-type]
+    if not numbers and len(messages) == 1:  # buf is the message: the short way, for servers take many
         return record(**{messages[0]: buf})
-    start = 8 * len(floats)
-    if len(buf) < start:
+    if len(buf) < sum(numbers.values()):
         raise MessageError(f"{record.__qualname__}: message truncated, {len(buf)} bytes.")
-    numbers = struct.unpack(f"<{len(floats)}d", buf[:start].tobytes())
-    values: dict[str, object] = dict(zip(floats, numbers, strict=True))
+    values: dict[str, object] = {}
+    start = 0
+    for name, size in numbers.items():
+        double = bytes(8 - size) + buf[start : start + size].tobytes()
+        values[name], start = struct.unpack("<d", double)[0], start + size
     for name in messages[:-1]:
         length, start = read_varint(buf, start)
         values[name] = buf[start : start + length]
@@ -72,19 +90,20 @@ def decode(record: type[R], buf: Bytes) -> R:
 
 
 @lru_cache
-def _layout(record: type) -> tuple[list[str], list[str]]:
-    """The names of a record type's float fields and of its message fields, both in field order.
+def _layout(record: type) -> tuple[dict[str, int], list[str]]:
+    """The sizes of a record type's numbers by name, and the names of its messages, both in field order.
 
     Raises ``ConfigError`` if the type is no record.
     """
     hints = get_type_hints(record) if is_dataclass(record) else {}
     names = [f.name for f in fields(record)] if is_dataclass(record) else []
-    if not names or any(hints[n] not in (float, Bytes) for n in names):
+    if not names or any(hints[n] not in (*_SIZES, Bytes) for n in names):
         raise ConfigError(
             f"a {record.__qualname__} was to be sent; what is sent is a record, a dataclass whose fields are "
             "messages (Bytes) and floats."
         )
-    return [n for n in names if hints[n] is float], [n for n in names if hints[n] is not float]
+    numbers = {n: _SIZES[hints[n]] for n in names if hints[n] in _SIZES}
+    return numbers, [n for n in names if n not in numbers]
 
 
 def _expect_bytes(record: object, name: str) -> Bytes:

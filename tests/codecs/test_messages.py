@@ -46,6 +46,14 @@ class Numbers:
     sigma: float
 
 
+@dataclass
+class Shorts:
+    sigma: messages.Short
+    rho: float
+    tau: messages.Short
+    m: Bytes
+
+
 payload = st.binary(max_size=400).map(lambda b: np.frombuffer(b, np.uint8))
 number = st.floats(allow_nan=False)
 records = st.one_of(
@@ -53,6 +61,7 @@ records = st.one_of(
     st.builds(Two, payload, payload),
     st.builds(Mixed, payload, number, payload, number, payload),
     st.builds(Numbers, number, number),
+    st.builds(Shorts, number.map(messages.short), number, number.map(messages.short), payload),
 )
 
 
@@ -86,8 +95,9 @@ def test_each_earlier_payload_costs_its_length(length, header):
         (Two(np.zeros(300, np.uint8), np.zeros(5, np.uint8)), 302),
         (Mixed(np.full(3, 255, np.uint8), 1.0, np.full(200, 255, np.uint8), 2.0, np.zeros(5, np.uint8)), 222),
         (Numbers(1.0, 2.0), 16),
+        (Shorts(messages.short(0.3), 2.0, messages.short(-7.0), np.zeros(9, np.uint8)), 12),
     ],
-    ids=["two", "mixed", "numbers"],
+    ids=["two", "mixed", "numbers", "shorts"],
 )
 def test_a_truncated_record_is_refused(record, fixed):
     """Anywhere before its last payload, whose length only its compressor knows."""
@@ -108,6 +118,25 @@ def test_a_length_without_end_is_refused():
         messages.decode(Two, np.full(30, 0xFF, np.uint8))
     with pytest.raises(MessageError):
         messages.decode(Two, np.array([*[0xFF] * 8, 0x7F, 0, 0], np.uint8))
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False).filter(lambda x: 1e-300 < abs(x) < 1e308))
+def test_a_short_number_is_the_nearest_of_its_kind(x):
+    """Of the numbers ±m 2^e with 16 <= m < 32, all of which are kept, no other is nearer."""
+    e = np.frexp(x)[1] - 5
+    grid = np.copysign(np.ldexp(np.arange(16.0, 33.0), e), x)
+    assert [messages.short(v) for v in grid] == list(grid)
+    assert abs(messages.short(x) - x) == np.abs(grid - x).min() <= abs(x) / 32
+
+
+def test_short_numbers_at_the_edges():
+    assert [messages.short(x) for x in (0.0, 5e-324, 33 / 32, -33 / 32)] == [0, 0, 17 / 16, -17 / 16]
+    assert [messages.short(x) for x in (np.inf, -np.inf, 1.79e308)] == [np.inf, -np.inf, np.inf]
+    m = np.zeros(3, np.uint8)
+    for x in (messages.short(np.nan), messages.short(-1e-5), messages.short(np.inf)):
+        message = messages.encode(Shorts(x, 2.5, x, m))
+        assert len(message) == 2 + 8 + 2 + 3
+        assert np.array_equal(messages.decode(Shorts, message).tau, x, equal_nan=True)
 
 
 MISTAKES = {  # what compress returns instead, and what is said of it

@@ -1,13 +1,14 @@
 """``gamma="auto"``: the server sets the step size in every round, by the slope of f along the last step.
 
-Every worker adds a number to its message, and the server adds one to its broadcast, 8 bytes each::
+Every worker adds a number to its message, and the server adds one to its broadcast, 2 bytes each
+(``codecs.messages.Short``)::
 
     worker i   sends a_i = <∇f_i(x^k), g^{k-1}>/|g^{k-1}|² too
     server     changes γ by mean a_i (``support.control``), and broadcasts γ too
     all        x^{k+1} = x^k - γ g^k
 
 The gradient is the one that the method asks for anyway.  In round 0 a worker sends |∇f_i(x⁰)|/max(1, |x⁰|)
-in place of a slope, and the first γ is 1/1000 of the inverse of the mean.
+in place of a slope, and the first γ is 1/100 of the inverse of the mean.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.codecs.messages import Short, short
 from mpicomp.compressors.base import Array
 from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key, Stream
@@ -46,8 +48,8 @@ def _adapting(method: type[Method]) -> type[Method]:
     members = {
         "plain": method,
         "Server": make_dataclass("Server", [], bases=(StepControl, method.Server)),
-        "Up": make_dataclass("Up", [("slope", float, field(default=nan))], bases=(method.Up,)),
-        "Down": make_dataclass("Down", [("gamma", float, field(default=nan))], bases=(method.Down,)),
+        "Up": make_dataclass("Up", [("slope", Short, field(default=Short(nan)))], bases=(method.Up,)),
+        "Down": make_dataclass("Down", [("gamma", Short, field(default=Short(nan)))], bases=(method.Down,)),
     }
     return type(method.__name__, (_AutoStep, method), members)
 
@@ -61,7 +63,7 @@ class _AutoStep(EstimatingMethod):
         asked = _Asked(f, self.point(r, key))
         up = self.plain.worker_step(self, w, r, asked, key)
         slope = asked.size() if key.round == 0 else asked.slope(r.g)
-        return self.Up(**_values(up) | {"slope": slope})
+        return self.Up(**_values(up) | {"slope": short(slope)})
 
     def server_step(self, s: Any, r: Any, key: Key) -> Accumulator:
         return _Adapting(self, s, self.plain.server_step(self, s, r, key), key)
@@ -74,10 +76,10 @@ class _AutoStep(EstimatingMethod):
         add_scaled(r.x, r.g, -broadcast.gamma)
 
     def paper_bits(self, up: Any, d: int, key: Key) -> int:
-        return self.plain.paper_bits(self, up, d, key) + 32
+        return self.plain.paper_bits(self, up, d, key) + 16
 
     def paper_bits_down(self, broadcast: Any, d: int, key: Key) -> int:
-        return self.plain.paper_bits_down(self, broadcast, d, key) + 32
+        return self.plain.paper_bits_down(self, broadcast, d, key) + 16
 
 
 class _Asked(Objective):
@@ -145,7 +147,7 @@ class _Adapting(Accumulator):
             self._control.begin(mean)
         else:
             self._control.update(mean)
-        return self._method.Down(**_values(down) | {"gamma": self._control.gamma})
+        return self._method.Down(**_values(down) | {"gamma": short(self._control.gamma)})
 
 
 def _dot(x: Any, y: Any) -> float:

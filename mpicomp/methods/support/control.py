@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp, inf, isfinite, isnan
 
-LENGTH = 1e-3  # of the first step, at most, relative to max(1, |x|)
+LENGTH = 1e-2  # of the first step, at most, relative to max(1, |x|)
 GOAL = 0.4  # the slope at which γ stays, relative to the usual one
 MEMORY = 0.99  # how much of the usual slope is left after a round with a smaller one
 LEAST = 1e-4  # the least usual slope
-FAST, SLOW, DOWN = 0.7, 0.05, 0.7  # the rates of log γ: far below the ceiling, near it, and down
+FAST, SLOW, DOWN = 0.7, 0.035, 0.7  # the rates of log γ: far below the ceiling, near it, and down
 NEAR = 0.35  # the fraction of the ceiling from which γ grows slowly
 LARGEST = 1e100  # γ
 
