@@ -3,8 +3,8 @@
     python examples/auto_steps.py digits mushrooms a9a
 
 For each data set and method: rounds, and the rounds and the bytes of "auto" over those of the tuned step.
-Steps are tuned with the first seed, or with --tuning-seeds of them; (8x) is 8 times the theorem's or 0.125; costs are medians over all seeds.
-A target counts where it holds for as many rounds again.
+Steps are tuned with the first seed, or with --tuning-seeds of them; (8x) is 8 times the theorem's or 0.125.
+Costs are medians over all seeds.  A target counts where it holds for as many rounds again.
 """
 
 import argparse

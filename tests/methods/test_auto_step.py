@@ -58,7 +58,8 @@ def transcribed(slopes):
         elif gamma < 0.35 * ceiling:
             gamma = min(0.35 * ceiling, gamma * exp(0.7 * excess))
         else:
-            gamma = gamma * exp(0.035 * excess)
+            beyond = gamma / ceiling
+            gamma = gamma * exp(0.035 * excess * min(1.75, max(1, beyond)) ** 2)
         before = excess < 0
         gammas.append(gamma)
     return gammas

@@ -10,6 +10,7 @@ GOAL = 0.4  # the slope at which γ stays, relative to the usual one
 MEMORY = 0.99  # how much of the usual slope is left after a round with a smaller one
 LEAST = 1e-4  # the least usual slope
 FAST, SLOW, DOWN = 0.7, 0.035, 0.7  # the rates of log γ: far below the ceiling, near it, and down
+BEYOND = 1.75  # the γ, as a fraction of the ceiling, up to which γ grows faster the larger it is
 NEAR = 0.35  # the fraction of the ceiling from which γ grows slowly
 LARGEST = 1e100  # γ
 
@@ -29,13 +30,15 @@ class StepControl:
     usual one.  Noise that comes from long steps, as MARINA's and that of error feedback, makes it smaller::
 
         usual  =  min(1, max(a, MEMORY usual, LEAST));   z = a/usual - GOAL, clipped to [-1, 1]
-        z ≥ 0     γ *= exp(FAST z) below NEAR * ceiling, and up to there; then exp(SLOW z)
+        z ≥ 0     γ *= exp(FAST z) below NEAR * ceiling, and up to there; then exp(SLOW z) up to the ceiling,
+                  and exp(SLOW z min(BEYOND, γ/ceiling)²) beyond it
         z < 0     γ *= exp(DOWN z), and the ceiling is the γ where the fall began
 
     So γ grows by half in a round from a tiny step, returns as fast to NEAR of the γ at which it began to
-    fall, and tries larger ones slowly.  -<∇f(x - γ g), g> is the derivative of f(x - γ g) by γ, on which
-    hypergradient descent is built (Almeida et al., 1998; Baydin et al., 2018).  This rule is the project's
-    own: no theorem says that it converges, and docs/steps.md shows where it does not.
+    fall, and tries larger ones slowly, up to three times as fast once it has passed that γ without a fall.
+    -<∇f(x - γ g), g> is the derivative of f(x - γ g) by γ, on which hypergradient descent is built (Almeida
+    et al., 1998; Baydin et al., 2018).  This rule is the project's own: no theorem says that it converges,
+    and docs/steps.md shows where it does not.
     """
 
     gamma: float = 0.0
@@ -64,5 +67,6 @@ class StepControl:
         elif self.gamma < (low := NEAR * self.ceiling):
             self.gamma = min(self.gamma * exp(FAST * z), low)
         else:
-            self.gamma = min(self.gamma * exp(SLOW * z), LARGEST)
+            beyond = min(BEYOND, max(1.0, self.gamma / self.ceiling))
+            self.gamma = min(self.gamma * exp(SLOW * beyond**2 * z), LARGEST)
         self.falls = int(z < 0)
