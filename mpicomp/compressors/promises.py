@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf, isfinite, log, sqrt
+from math import inf, log, sqrt
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from mpicomp.base.bits import Bytes
 from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Absolute, Compressor, Contractive, Unbiased
+from mpicomp.compressors.guarding import checked_bits, checked_constant
 from mpicomp.keys import Key
 
 _SIGMAS = 6  # standard errors by which a mean may miss its bound
@@ -83,9 +84,7 @@ def _check_message(C: Compressor, x: Reals, n: int) -> None:
     expected = C.nbytes(x.size)
     if expected is not None and expected != message.size:
         raise _broken(C, f"nbytes({x.size}) is {expected}, and a message has {message.size} bytes")
-    bits: Any = C.paper_bits(message, x.size, key)
-    if not isinstance(bits, int | np.integer) or bits < 0:
-        raise _broken(C, f"paper_bits is {bits!r}; allowed: an integer from 0 on")
+    checked_bits(C, C.paper_bits(message, x.size, key))
 
 
 def _check_sum(C: Compressor, x: Reals, n: int) -> None:
@@ -146,23 +145,16 @@ def _check_mean_of_workers(C: Unbiased, d: int, n: int, draws: int, rounding: fl
 
 def _bound(C: Compressor, x: Reals, n: int) -> tuple[float, str]:
     """The bound on the squared error, infinite for a class that has none, and the constant it is made of."""
-    d, bound, constant = x.size, inf, ""
+    d = x.size
     if isinstance(C, Unbiased):
-        omega = C.omega(d, n)
-        bound, constant = omega * _square(x), f"omega({d}, {n}) = {omega:.4g}"
-        allowed, fine = "a number from 0 on", isfinite(omega) and omega >= 0
-    elif isinstance(C, Contractive):
-        alpha = C.alpha(d, n)
-        bound, constant = (1 - alpha) * _square(x), f"alpha({d}, {n}) = {alpha:.4g}"
-        allowed, fine = "above 0 and at most 1", 0 < alpha <= 1
-    elif isinstance(C, Absolute):
-        bound = C.delta(d)
-        constant, allowed, fine = f"delta({d})", "a number from 0 on", isfinite(bound) and bound >= 0
-    else:
-        return bound, constant
-    if not fine:
-        raise _broken(C, f"{constant}; allowed: {allowed}")
-    return bound, constant
+        omega = checked_constant(C, "omega", (d, n), C.omega(d, n))
+        return omega * _square(x), f"omega({d}, {n}) = {omega:.4g}"
+    if isinstance(C, Contractive):
+        alpha = checked_constant(C, "alpha", (d, n), C.alpha(d, n))
+        return (1 - alpha) * _square(x), f"alpha({d}, {n}) = {alpha:.4g}"
+    if isinstance(C, Absolute):
+        return checked_constant(C, "delta", (d,), C.delta(d)), f"delta({d})"
+    return inf, ""
 
 
 def _decoded(C: Compressor, message: Bytes, d: int, key: Key) -> Reals:

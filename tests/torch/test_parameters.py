@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
-from mpicomp import DCGD, ConfigError, Identity
+from mpicomp import DCGD, EFSGD, ConfigError, Identity, Layered, TopK
 from mpicomp.torch import Compressed
+from mpicomp.torch.parameters import named
 
 
 class Own(torch.Tensor):
@@ -175,3 +176,23 @@ def test_a_sparse_gradient_is_refused():
     model(torch.ones(4, 3)).backward()
     with pytest.raises(ConfigError, match="the gradient of 'p' is sparse; allowed: dense ones"):
         opt.collect(0)
+
+
+def test_names_that_the_optimiser_was_given():
+    """For Layered's patterns, and in errors; group and number where a group has none or two are the same."""
+    model = nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2))
+    first, second = ([*part.named_parameters()] for part in model)
+    cases = {
+        ("0.weight", "0.bias", "1.weight", "1.bias"): [{"params": [*model.named_parameters()]}],
+        ("group0.0", "group0.1", "group1.0", "group1.1"): [{"params": first}, {"params": second}],
+    }
+    for names, groups in cases.items():
+        assert tuple(named(torch.optim.SGD(groups, lr=0.1), None)) == names
+    optimiser = torch.optim.SGD(model.named_parameters(), lr=0.1)
+    assert [*named(optimiser, model[1])] == ["weight", "bias", "0.weight", "0.bias"]
+    whole = Layered({"1.*": Identity()}, default=TopK(k=1))
+    opt = Compressed(optimiser, EFSGD(whole))
+    model(torch.ones(1, 3)).sum().backward()
+    opt.step()
+    with pytest.raises(ConfigError, match=r"Layered: '2\.\*' matches no part; the parts are .*1\.bias"):
+        Compressed(optimiser, EFSGD(Layered({"2.*": Identity()}, default=TopK(k=1))))
