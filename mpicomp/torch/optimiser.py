@@ -141,7 +141,9 @@ class Compressed(Stateful):
                 self.aggregators.append(Aggregator(method, tensors, workers=workers, **own))
         self._whole = None
         if start_after:
-            self._whole = Aggregator(DCGD(Identity()), self._tensors, workers=workers, **options)
+            stepped = Tensors(trained(optimiser, module))  # by the inner optimiser, also with local steps
+            stepped.optimiser = optimiser
+            self._whole = Aggregator(DCGD(Identity()), stepped, workers=workers, **options)
             self.aggregators.append(self._whole)
         t = self.aggregator.transport
         refuse_alone(t, options.get("comm"))

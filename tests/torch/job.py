@@ -371,15 +371,19 @@ def other_rate():
     Compressed(torch.optim.SGD(model.parameters(), lr=0.1 + WORLD.rank), TOPK, module=model)
 
 
+LATE = ({"start_after": 5, "sync_every": 2}, {"start_after": 5, "sync_every": 2, "fragments": 2})
+
+
 def schedules_of_their_own():
     """Rank 1 halves the rate of the optimiser that steps with the mean; what is said.  Then they go on."""
     said = []
-    for local in ({}, {"sync_every": 2}, {"sync_every": 4, "fragments": 2}, {"start_after": 2}):
+    for local in ({}, {"sync_every": 2}, {"sync_every": 4, "fragments": 2}, {"start_after": 2}, *LATE):
         model = network()
         inner = torch.optim.SGD(model.parameters(), lr=0.5)
         outer = torch.optim.SGD(model.parameters(), lr=0.5) if "sync_every" in local else None
         opt = Compressed(inner, TOPK, module=model, outer=outer, **local)
-        (group,) = (outer or inner).param_groups
+        first = local.get("start_after", 0) > 3  # the inner optimiser steps with the mean at first
+        (group,) = (inner if first else outer or inner).param_groups
         train(opt, model, range(3))
         group["lr"] *= 1 - 0.5 * WORLD.rank
         try:

@@ -178,7 +178,7 @@ def test_models_that_differ_are_named_by_their_first_difference():
 def test_rates_that_become_different_are_refused_before_the_step():
     said = "on rank 1 the settings of the optimiser, such as its learning rate, or the parameters that need"
     for theirs in told(2, "schedules_of_their_own"):
-        assert len(theirs) == 4 and all(one.startswith(said) for one in theirs)
+        assert len(theirs) == 6 and all(one.startswith(said) for one in theirs)
 
 
 def test_a_parameter_that_is_frozen_on_one_rank_is_refused_before_the_step():
