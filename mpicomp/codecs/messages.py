@@ -1,10 +1,10 @@
 """Encode records as bytes, and decode them; the format follows from the types of a record's fields.
 
-A record is a dataclass whose fields are ``Bytes`` (a compressor's message), ``float`` or ``Short``.  The
-numbers come first, little-endian, 8 bytes each and 2 for a ``Short``, then the messages in order.  Each
-message but the last is preceded by its length (LEB128, seven bits a byte); the last one extends to the end.
-So the usual record, a single message, is coded as that message itself: without an extra byte, and without a
-copy.
+A record is a dataclass whose fields are ``Bytes`` (a compressor's message) and numbers: ``float``, ``Short``
+and ``Natural``.  The numbers come first, in order: the 8 bytes of a float, little-endian, the last 2 of them
+of a ``Short``, and a ``Natural`` in LEB128, seven bits a byte.  Then come the messages.  Each but the last is
+preceded by its length, in LEB128; the last one extends to the end.  So the usual record, a single message, is
+coded as that message itself: without an extra byte, and without a copy.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from mpicomp.codecs.varint import read_varint, varint
 from mpicomp.kernels import join
 
 R = TypeVar("R")
-# A float that ``short`` has rounded: the last 48 bits of its double, which are not sent, are zeros.
-Short = NewType("Short", float)
-_SIZES = {float: 8, Short: 2}  # bytes
+Short = NewType("Short", float)  # one that ``short`` has rounded: the 48 bits that are not sent are zeros
+Natural = NewType("Natural", int)  # below 2^63
+_NUMBERS = float, Short, Natural
 
 
 def short(x: float) -> Short:
@@ -34,9 +34,10 @@ def short(x: float) -> Short:
     It is within 1/32 of ``x``, unless that is subnormal.  Of two as near it is the larger in magnitude.
     Infinities and NaN stay; from 1.77e308 on it is infinity.
     """
+    if not isfinite(x):
+        return Short(x)
     (bits,) = struct.unpack("<Q", struct.pack("<d", x))
-    rounded = bits + (1 << 47) if isfinite(x) else bits
-    return Short(struct.unpack("<d", struct.pack("<Q", rounded >> 48 << 48))[0])
+    return Short(struct.unpack("<d", struct.pack("<Q", bits + (1 << 47) >> 48 << 48))[0])
 
 
 def encode(record: object) -> Bytes:
@@ -48,8 +49,8 @@ def encode(record: object) -> Bytes:
     numbers, messages = _layout(type(record))  # type: ignore[arg-type]  # mypy takes the class for its instances
     if not numbers and len(messages) == 1:  # the message itself: the short way, for rounds have many
         return _expect_bytes(record, messages[0])
-    doubles = (struct.pack("<d", getattr(record, name))[-size:] for name, size in numbers.items())
-    parts = [_view(b"".join(doubles))] if numbers else []
+    coded = (_coded(getattr(record, name), kind) for name, kind in numbers.items())
+    parts = [_view(b"".join(coded))] if numbers else []
     for name in messages[:-1]:
         message = _expect_bytes(record, name)
         parts += [_view(varint(len(message))), message]
@@ -65,13 +66,12 @@ def decode(record: type[R], buf: Bytes) -> R:
     numbers, messages = _layout(record)  # type: ignore[arg-type]
     if not numbers and len(messages) == 1:  # buf is the message: the short way, for servers take many
         return record(**{messages[0]: buf})
-    if len(buf) < sum(numbers.values()):
-        raise MessageError(f"{record.__qualname__}: message truncated, {len(buf)} bytes.")
     values: dict[str, object] = {}
     start = 0
-    for name, size in numbers.items():
-        double = bytes(8 - size) + buf[start : start + size].tobytes()
-        values[name], start = struct.unpack("<d", double)[0], start + size
+    for name, kind in numbers.items():
+        values[name], start = _read(buf, start, kind)
+        if start > len(buf):
+            raise MessageError(f"{record.__qualname__}: message truncated after {len(buf)} bytes.")
     for name in messages[:-1]:
         length, start = read_varint(buf, start)
         values[name] = buf[start : start + length]
@@ -89,20 +89,35 @@ def decode(record: type[R], buf: Bytes) -> R:
     return record(**values)
 
 
+def _coded(number: Any, kind: Any) -> bytes:
+    """The bytes of a number of a record."""
+    if kind is Natural:
+        return varint(number)
+    return struct.pack("<d", number) if kind is float else struct.pack("<d", short(number))[-2:]
+
+
+def _read(buf: Bytes, start: int, kind: Any) -> tuple[float, int]:
+    """The number at ``start`` and the position after it, which is beyond ``buf`` if that ends too early."""
+    if kind is Natural:
+        return read_varint(buf, start)
+    end = start + (8 if kind is float else 2)
+    return struct.unpack("<d", buf[start:end].tobytes().rjust(8, b"\0"))[0], end
+
+
 @lru_cache
-def _layout(record: type) -> tuple[dict[str, int], list[str]]:
-    """The sizes of a record type's numbers by name, and the names of its messages, both in field order.
+def _layout(record: type) -> tuple[dict[str, Any], list[str]]:
+    """The types of a record type's numbers by name, and the names of its messages, both in field order.
 
     Raises ``ConfigError`` if the type is no record.
     """
     hints = get_type_hints(record) if is_dataclass(record) else {}
     names = [f.name for f in fields(record)] if is_dataclass(record) else []
-    if not names or any(hints[n] not in (*_SIZES, Bytes) for n in names):
+    if not names or any(hints[n] not in (*_NUMBERS, Bytes) for n in names):
         raise ConfigError(
             f"a {record.__qualname__} was to be sent; what is sent is a record, a dataclass whose fields are "
-            "messages (Bytes) and floats."
+            "messages (Bytes) and numbers (float, Short, Natural)."
         )
-    numbers = {n: _SIZES[hints[n]] for n in names if hints[n] in _SIZES}
+    numbers = {n: hints[n] for n in names if hints[n] != Bytes}
     return numbers, [n for n in names if n not in numbers]
 
 

@@ -50,6 +50,7 @@ class Numbers:
 class Shorts:
     sigma: messages.Short
     rho: float
+    count: messages.Natural
     tau: messages.Short
     m: Bytes
 
@@ -61,7 +62,14 @@ records = st.one_of(
     st.builds(Two, payload, payload),
     st.builds(Mixed, payload, number, payload, number, payload),
     st.builds(Numbers, number, number),
-    st.builds(Shorts, number.map(messages.short), number, number.map(messages.short), payload),
+    st.builds(
+        Shorts,
+        number.map(messages.short),
+        number,
+        st.integers(0, 2**63 - 1),
+        number.map(messages.short),
+        payload,
+    ),
 )
 
 
@@ -82,7 +90,7 @@ def test_a_single_payload_is_the_message_itself():
 
 @pytest.mark.parametrize(("length", "header"), [(0, 1), (127, 1), (128, 2), (16383, 2), (16384, 3)])
 def test_each_earlier_payload_costs_its_length(length, header):
-    """LEB128; and 8 bytes a float."""
+    """In LEB128; a float has 8 bytes."""
     a, b = np.full(length, 7, np.uint8), np.full(11, 9, np.uint8)
     assert len(messages.encode(Two(a, b))) == header + length + 11
     assert len(messages.encode(Mixed(a, 0.5, b, 1.5, b))) == 16 + header + length + 1 + 22
@@ -95,7 +103,7 @@ def test_each_earlier_payload_costs_its_length(length, header):
         (Two(np.zeros(300, np.uint8), np.zeros(5, np.uint8)), 302),
         (Mixed(np.full(3, 255, np.uint8), 1.0, np.full(200, 255, np.uint8), 2.0, np.zeros(5, np.uint8)), 222),
         (Numbers(1.0, 2.0), 16),
-        (Shorts(messages.short(0.3), 2.0, messages.short(-7.0), np.zeros(9, np.uint8)), 12),
+        (Shorts(messages.short(0.3), 2.0, 300, messages.short(-7.0), np.zeros(9, np.uint8)), 14),
     ],
     ids=["two", "mixed", "numbers", "shorts"],
 )
@@ -134,8 +142,8 @@ def test_short_numbers_at_the_edges():
     assert [messages.short(x) for x in (np.inf, -np.inf, 1.79e308)] == [np.inf, -np.inf, np.inf]
     m = np.zeros(3, np.uint8)
     for x in (messages.short(np.nan), messages.short(-1e-5), messages.short(np.inf)):
-        message = messages.encode(Shorts(x, 2.5, x, m))
-        assert len(message) == 2 + 8 + 2 + 3
+        message = messages.encode(Shorts(x, 2.5, 7, x, m))
+        assert len(message) == 2 + 8 + 1 + 2 + 3
         assert np.array_equal(messages.decode(Shorts, message).tau, x, equal_nan=True)
 
 

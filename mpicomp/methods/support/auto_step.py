@@ -1,14 +1,14 @@
 """``gamma="auto"``: the server sets the step size in every round, by the slope of f along the last step.
 
-Every worker adds a number to its message, and the server adds one to its broadcast, 2 bytes each
-(``codecs.messages.Short``)::
+Every worker adds a number to its message, and the server adds one to its broadcast::
 
-    worker i   sends a_i = <∇f_i(x^k), g^{k-1}>/|g^{k-1}|² too
-    server     changes γ by mean a_i (``support.control``), and broadcasts γ too
+    worker i   sends a_i = <∇f_i(x^k), g^{k-1}>/|g^{k-1}|² too, 2 to 9 bytes (``support.fixed_point``)
+    server     changes γ by mean a_i (``support.control``), and broadcasts γ too, 2 bytes
     all        x^{k+1} = x^k - γ g^k
 
-The gradient is the one that the method asks for anyway.  In round 0 a worker sends |∇f_i(x⁰)|/max(1, |x⁰|)
-in place of a slope, and the first γ is 1/100 of the inverse of the mean.
+The gradient is the one that the method asks for anyway.  Near the minimum the a_i may be large, and their
+mean is not: a_i has an absolute precision.  In round 0 a worker sends log2(|∇f_i(x⁰)|/max(1, |x⁰|)) in place
+of a slope; the first γ is 1/100 of the inverse of the mean of these lengths.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import field, fields, make_dataclass
 from functools import cache
-from math import nan, sqrt
+from math import inf, log2, nan, sqrt
 from typing import Any, ClassVar
 
 import numpy as np
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.codecs.messages import Short, short
+from mpicomp.codecs.messages import Natural, Short, short
 from mpicomp.compressors.base import Array
 from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key, Stream
@@ -30,6 +30,7 @@ from mpicomp.methods.base import Accumulator, Method
 from mpicomp.methods.parameters import is_auto
 from mpicomp.methods.support.control import StepControl
 from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.methods.support.fixed_point import of_natural, to_natural
 from mpicomp.problems.base import Objective
 
 
@@ -48,7 +49,7 @@ def _adapting(method: type[Method]) -> type[Method]:
     members = {
         "plain": method,
         "Server": make_dataclass("Server", [], bases=(StepControl, method.Server)),
-        "Up": make_dataclass("Up", [("slope", Short, field(default=Short(nan)))], bases=(method.Up,)),
+        "Up": make_dataclass("Up", [("slope", Natural, field(default=Natural(0)))], bases=(method.Up,)),
         "Down": make_dataclass("Down", [("gamma", Short, field(default=Short(nan)))], bases=(method.Down,)),
     }
     return type(method.__name__, (_AutoStep, method), members)
@@ -62,8 +63,8 @@ class _AutoStep(EstimatingMethod):
     def worker_step(self, w: Any, r: Any, f: Objective, key: Key) -> Any:
         asked = _Asked(f, self.point(r, key))
         up = self.plain.worker_step(self, w, r, asked, key)
-        slope = asked.size() if key.round == 0 else asked.slope(r.g)
-        return self.Up(**_values(up) | {"slope": short(slope)})
+        number = asked.log_size() if key.round == 0 else asked.slope(r.g)
+        return self.Up(**_values(up) | {"slope": to_natural(number)})
 
     def server_step(self, s: Any, r: Any, key: Key) -> Accumulator:
         return _Adapting(self, s, self.plain.server_step(self, s, r, key), key)
@@ -76,10 +77,10 @@ class _AutoStep(EstimatingMethod):
         add_scaled(r.x, r.g, -broadcast.gamma)
 
     def paper_bits(self, up: Any, d: int, key: Key) -> int:
-        return self.plain.paper_bits(self, up, d, key) + 16
+        return self.plain.paper_bits(self, up, d, key) + 32
 
     def paper_bits_down(self, broadcast: Any, d: int, key: Key) -> int:
-        return self.plain.paper_bits_down(self, broadcast, d, key) + 16
+        return self.plain.paper_bits_down(self, broadcast, d, key) + 32
 
 
 class _Asked(Objective):
@@ -115,10 +116,11 @@ class _Asked(Objective):
             )
         return self._gradient
 
-    def size(self) -> float:
-        """|∇f_i(x)|/max(1, |x|) at ``point``."""
+    def log_size(self) -> float:
+        """log2(|∇f_i(x)|/max(1, |x|)) at ``point``; minus infinity if the gradient is 0."""
         g = self._known
-        return sqrt(_dot(g, g)) / max(1.0, sqrt(_dot(self._point, self._point)))
+        size = sqrt(_dot(g, g)) / max(1.0, sqrt(_dot(self._point, self._point)))
+        return log2(size) if size != 0 else -inf
 
     def slope(self, g: Array) -> float:
         """<∇f_i(x), g>/|g|² at ``point``, where a step along -g has led; NaN if g = 0: x has not moved."""
@@ -135,7 +137,8 @@ class _Adapting(Accumulator):
 
     def take(self, key: Key, up: Any) -> None:
         self._step.take(key, up)
-        self._sum += up.slope
+        number = of_natural(up.slope)
+        self._sum += number if key.round > 0 else 2.0 ** min(number, 1023.0)
         self._count += 1
 
     def flush(self) -> None:
