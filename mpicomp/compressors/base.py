@@ -18,7 +18,7 @@ from mpicomp.base.bits import Bytes
 from mpicomp.base.docstrings import explain_inherited
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
-from mpicomp.compressors.guarding import guard
+from mpicomp.compressors.lending import lend
 from mpicomp.keys import Key
 
 Array = NDArray[np.floating]
@@ -44,7 +44,7 @@ class Compressor(ABC):
         super().__init_subclass__(**options)
         explain_inherited(cls)
         if cls.__module__.partition(".")[0] != "mpicomp":
-            guard(cls)
+            lend(cls)
 
     def bound(self, parts: Parts) -> Self:
         """This compressor for vectors with these parts; the same object if it does not depend on parts.

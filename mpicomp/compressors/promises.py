@@ -12,8 +12,8 @@ from mpicomp.base.arrays import Reals
 from mpicomp.base.bits import Bytes
 from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError
+from mpicomp.compressors import constants
 from mpicomp.compressors.base import Absolute, Compressor, Contractive, Unbiased
-from mpicomp.compressors.guarding import checked_bits, checked_constant
 from mpicomp.keys import Key
 
 _SIGMAS = 6  # standard errors by which a mean may miss its bound
@@ -84,7 +84,9 @@ def _check_message(C: Compressor, x: Reals, n: int) -> None:
     expected = C.nbytes(x.size)
     if expected is not None and expected != message.size:
         raise _broken(C, f"nbytes({x.size}) is {expected}, and a message has {message.size} bytes")
-    checked_bits(C, C.paper_bits(message, x.size, key))
+    bits: Any = C.paper_bits(message, x.size, key)
+    if not isinstance(bits, int | np.integer) or bits < 0:
+        raise _broken(C, f"paper_bits is {bits!r}; allowed: an integer from 0 on")
 
 
 def _check_sum(C: Compressor, x: Reals, n: int) -> None:
@@ -147,13 +149,16 @@ def _bound(C: Compressor, x: Reals, n: int) -> tuple[float, str]:
     """The bound on the squared error, infinite for a class that has none, and the constant it is made of."""
     d = x.size
     if isinstance(C, Unbiased):
-        omega = checked_constant(C, "omega", (d, n), C.omega(d, n))
+        omega = constants.omega(C, d, n)
         return omega * _square(x), f"omega({d}, {n}) = {omega:.4g}"
     if isinstance(C, Contractive):
-        alpha = checked_constant(C, "alpha", (d, n), C.alpha(d, n))
+        alpha = constants.alpha(C, d, n)
         return (1 - alpha) * _square(x), f"alpha({d}, {n}) = {alpha:.4g}"
     if isinstance(C, Absolute):
-        return checked_constant(C, "delta", (d,), C.delta(d)), f"delta({d})"
+        delta = C.delta(d)
+        if not 0 <= delta < inf:
+            raise _broken(C, f"delta({d}) = {delta}; allowed: a finite number from 0 on")
+        return delta, f"delta({d})"
     return inf, ""
 
 

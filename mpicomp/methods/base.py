@@ -34,6 +34,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.compressors.base import Array, Compressor
 from mpicomp.compressors.blockwise import Blockwise
+from mpicomp.compressors.constants import check_constants
 from mpicomp.compressors.lossless import forwards
 from mpicomp.keys import Key
 from mpicomp.methods.parameters import checks_of, is_auto, step_size_of
@@ -325,7 +326,8 @@ class Method(ABC):
         blocks     if given, the numbers are those of the method ``in_blocks(blocks)``; the method returned is
                    not in blocks
 
-        Raises ``ConfigError`` if a theorem does not apply, if its number is beyond double precision, or if
+        Raises ``ConfigError`` if a theorem does not apply, if a compressor of one's own states an omega or
+        alpha that cannot be one, if the theorem's number is beyond double precision, or if
         ``theory`` lacks a field that says "theory".
         """
         numbers: dict[str, Any] = {}
@@ -335,14 +337,19 @@ class Method(ABC):
             return found if blocks is None else found.in_blocks(blocks)
 
         checks = checks_of(type(self))
-        if left_out := [k for k, check in checks.items() if check.default and getattr(self, k) is None]:
-            with _in_double_precision(type(self).__name__, " and ".join(left_out)):
-                defaults = method().defaults(d, n)
-            numbers |= {name: defaults[name] for name in left_out}
+        left_out = [k for k, check in checks.items() if check.default and getattr(self, k) is None]
         asked = {name: getattr(self, name) for name in self.theory_parameters}
         asked = {
             name: value for name, value in asked.items() if isinstance(value, str) and not is_auto(value)
         }
+        if left_out or asked:
+            for f in fields(self):
+                if isinstance(C := getattr(self, f.name), Compressor):
+                    check_constants(C, d, n)
+        if left_out:
+            with _in_double_precision(type(self).__name__, " and ".join(left_out)):
+                defaults = method().defaults(d, n)
+            numbers |= {name: defaults[name] for name in left_out}
         if asked:
             c, names = constants(), " and ".join(asked)
             if c.liars > self.most_liars:

@@ -26,12 +26,22 @@ def named(optimiser: Optimizer, module: nn.Module | None) -> dict[str, nn.Parame
 
     Those have the names that the optimiser was given (``SGD(model.named_parameters(), ..)``) if each has one
     and no two are the same, and else group and number.
+    Raises ``ConfigError`` if one of the module's has the name of another.
     """
     of_module = {} if module is None else dict(module.named_parameters())
     known = set(of_module.values())
-    others = [(i, j, p) for i, j, p in numbered(optimiser) if p not in known]
-    given = [optimiser.param_groups[i].get("param_names", ()) for i, _, _ in others]
-    names = [of_group[j] for of_group, (_, j, _) in zip(given, others, strict=True) if of_group]
-    if len({*names, *of_module}) < len(others) + len(of_module):
-        names = [f"group{i}.{j}" for i, j, _ in others]
-    return of_module | {name: p for name, (_, _, p) in zip(names, others, strict=True)}
+    others = {(i, j): p for i, j, p in numbered(optimiser) if p not in known}
+    given = {
+        (i, j): name
+        for i, group in enumerate(optimiser.param_groups)
+        for j, name in enumerate(group.get("param_names", ()))
+    }
+    names = [given.get(place, "") for place in others]
+    if "" in names or len({*names, *of_module}) < len(names) + len(of_module):
+        names = [f"group{i}.{j}" for i, j in others]
+    if taken := of_module.keys() & set(names):
+        raise ConfigError(
+            f"the optimiser has parameters beside the module's, which would be named {min(taken)!r}, as one of "
+            "the module's is: rename that one."
+        )
+    return of_module | dict(zip(names, others.values(), strict=True))

@@ -196,3 +196,13 @@ def test_names_that_the_optimiser_was_given():
     opt.step()
     with pytest.raises(ConfigError, match=r"Layered: '2\.\*' matches no part; the parts are .*1\.bias"):
         Compressed(optimiser, EFSGD(Layered({"2.*": Identity()}, default=TopK(k=1))))
+    optimiser.param_groups[0]["params"].append(nn.Parameter(torch.ones(2)))  # without a name
+    assert [*named(optimiser, None)] == [f"group0.{j}" for j in range(5)]
+
+
+def test_a_name_of_the_module_that_another_parameter_would_have_is_refused():
+    model = nn.Module()
+    model.group0 = nn.ParameterList([torch.ones(2)])
+    optimiser = torch.optim.SGD([nn.Parameter(torch.ones(2)), *model.parameters()], lr=0.1)
+    with pytest.raises(ConfigError, match="would be named 'group0.0', as one of the module's is"):
+        Compressed(optimiser, EFSGD(TopK(k=1)), module=model)

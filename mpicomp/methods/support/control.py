@@ -10,7 +10,7 @@ GOAL = 0.4  # the slope at which γ stays, relative to the usual one
 MEMORY = 0.99  # how much of the usual slope is left after a round with a smaller one
 LEAST = 1e-4  # the least usual slope
 FAST, SLOW, DOWN = 0.7, 0.035, 0.7  # the rates of log γ: far below the ceiling, near it, and down
-BEYOND = 1.75  # the γ, as a fraction of the ceiling, up to which γ grows faster the larger it is
+BEYOND = 1.75  # the multiple of the ceiling up to which γ grows faster the larger it is
 NEAR = 0.35  # the fraction of the ceiling from which γ grows slowly
 LARGEST = 1e100  # γ
 
@@ -34,8 +34,9 @@ class StepControl:
                   and exp(SLOW z min(BEYOND, γ/ceiling)²) beyond it
         z < 0     γ *= exp(DOWN z), and the ceiling is the γ where the fall began
 
-    So γ grows by half in a round from a tiny step, returns as fast to NEAR of the γ at which it began to
-    fall, and tries larger ones slowly, up to three times as fast once it has passed that γ without a fall.
+    So γ grows by half in a round from a tiny step, or by up to two where f is concave along g.  It returns as
+    fast to NEAR of the γ at which it began to fall, and tries larger ones slowly, up to three times as fast
+    once it has passed that γ without a fall.
     -<∇f(x - γ g), g> is the derivative of f(x - γ g) by γ, on which hypergradient descent is built (Almeida
     et al., 1998; Baydin et al., 2018).  This rule is the project's own: no theorem says that it converges,
     and docs/steps.md shows where it does not.

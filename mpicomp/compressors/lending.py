@@ -1,16 +1,13 @@
-"""Guard a method against a compressor of one's own.
+"""Lend vectors and messages, read-only, to a compressor of one's own, and copy the messages that it makes.
 
-Vectors and messages are lent to it read-only, and the messages that it makes are copied: one that wrote into
-the vector, or gave a view of it as the message, would change the method's state.  Its constants are checked.
+A compressor that wrote into the vector, or gave a view of it as the message, would change the method's state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial, wraps
-from math import inf, nan
-from numbers import Integral, Real
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -19,13 +16,10 @@ from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
 
-_ALLOWED = {"omega": "a number from 0 on", "alpha": "above 0 and at most 1", "delta": "a number from 0 on"}
 
-
-def guard(cls: type) -> None:
-    """Guard the methods of a compressor that the class ``cls`` itself defines."""
+def lend(cls: type) -> None:
+    """Give ``compress`` and ``decompress_add``, where ``cls`` defines them, what they may not change."""
     careful = {"compress": _compressing, "decompress_add": _decompressing}
-    careful |= {name: partial(_stating, name) for name in _ALLOWED} | {"paper_bits": _counting}
     for name in careful.keys() & vars(cls).keys():
         setattr(cls, name, careful[name](vars(cls)[name]))
 
@@ -74,42 +68,3 @@ def _decompressing(decompress_add: Callable[..., None]) -> Callable[..., None]:
             decompress_add(self, given, out, key, scale)
 
     return careful
-
-
-def _stating(name: str, state: Callable[..., Any]) -> Callable[..., Any]:
-    """The method ``name`` of a class of one's own, whose constant goes into a theorem's step."""
-
-    @wraps(state)
-    def careful(self: Any, *size: int) -> Any:
-        return checked_constant(self, name, size, state(self, *size))
-
-    return careful
-
-
-def checked_constant(C: Any, name: str, size: tuple[int, ...], value: Any) -> Any:
-    """``value``, which the compressor's ``name`` gives for ``size``.
-
-    Raises ``ConfigError`` if no compressor has such an omega, alpha or delta.
-    """
-    number = float(value) if isinstance(value, Real) else nan
-    fits = 0 < number <= 1 if name == "alpha" else 0 <= number < inf
-    if not fits:
-        raise ConfigError(f"{C}: {name}({', '.join(map(str, size))}) = {value}; allowed: {_ALLOWED[name]}.")
-    return value
-
-
-def _counting(count: Callable[..., Any]) -> Callable[..., Any]:
-    """``paper_bits`` of a class of one's own, which the ledger adds up."""
-
-    @wraps(count)
-    def careful(self: Any, buf: Bytes, d: int, key: Any) -> Any:
-        return checked_bits(self, count(self, buf, d, key))
-
-    return careful
-
-
-def checked_bits(C: Any, bits: Any) -> Any:
-    """``bits``, which the compressor's ``paper_bits`` gives.  Raises ``ConfigError`` if that is no count."""
-    if not isinstance(bits, Integral) or bits < 0:
-        raise ConfigError(f"{C}: paper_bits is {bits!r}; allowed: an integer from 0 on.")
-    return bits
