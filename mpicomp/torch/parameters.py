@@ -41,7 +41,7 @@ def named(optimiser: Optimizer, module: nn.Module | None) -> dict[str, nn.Parame
         names = [f"group{i}.{j}" for i, j in others]
     if taken := of_module.keys() & set(names):
         raise ConfigError(
-            f"the optimiser has parameters beside the module's, which would be named {min(taken)!r}, as one of "
-            "the module's is: rename that one."
+            "the optimiser has parameters beside the module's, which would be named "
+            f"{min(taken)!r}, as one of the module's is: rename that one."
         )
     return of_module | dict(zip(names, others.values(), strict=True))

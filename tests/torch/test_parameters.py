@@ -204,5 +204,5 @@ def test_a_name_of_the_module_that_another_parameter_would_have_is_refused():
     model = nn.Module()
     model.group0 = nn.ParameterList([torch.ones(2)])
     optimiser = torch.optim.SGD([nn.Parameter(torch.ones(2)), *model.parameters()], lr=0.1)
-    with pytest.raises(ConfigError, match="would be named 'group0.0', as one of the module's is"):
+    with pytest.raises(ConfigError, match=r"would be named 'group0\.0', as one of the module's is"):
         Compressed(optimiser, EFSGD(TopK(k=1)), module=model)
