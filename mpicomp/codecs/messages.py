@@ -10,6 +10,7 @@ coded as that message itself: without an extra byte, and without a copy.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from math import isfinite
@@ -46,7 +47,7 @@ def encode(record: object) -> Bytes:
     Raises ``ConfigError`` if ``record`` is no record, or if a message in it is no contiguous uint8 vector:
     the ledger counts bytes by its length.
     """
-    numbers, messages = _layout(type(record))  # type: ignore[arg-type]  # mypy takes the class for its instances
+    numbers, messages = _layout(type(record))
     if not numbers and len(messages) == 1:  # the message itself: the short way, for rounds have many
         return _expect_bytes(record, messages[0])
     coded = (_coded(getattr(record, name), kind) for name, kind in numbers.items())
@@ -63,7 +64,7 @@ def decode(record: type[R], buf: Bytes) -> R:
 
     Raises ``MessageError`` if ``buf`` is too short or too long.
     """
-    numbers, messages = _layout(record)  # type: ignore[arg-type]
+    numbers, messages = _layout(record)
     if not numbers and len(messages) == 1:  # buf is the message: the short way, for servers take many
         return record(**{messages[0]: buf})
     values: dict[str, object] = {}
@@ -93,7 +94,8 @@ def _coded(number: Any, kind: Any) -> bytes:
     """The bytes of a number of a record."""
     if kind is Natural:
         return varint(number)
-    return struct.pack("<d", number) if kind is float else struct.pack("<d", short(number))[-2:]
+    double = struct.pack("<d", number)
+    return double if kind is float else double[-2:]
 
 
 def _read(buf: Bytes, start: int, kind: Any) -> tuple[float, int]:
@@ -104,8 +106,7 @@ def _read(buf: Bytes, start: int, kind: Any) -> tuple[float, int]:
     return struct.unpack("<d", buf[start:end].tobytes().rjust(8, b"\0"))[0], end
 
 
-@lru_cache
-def _layout(record: type) -> tuple[dict[str, Any], list[str]]:
+def _layout_of(record: type) -> tuple[dict[str, Any], list[str]]:
     """The types of a record type's numbers by name, and the names of its messages, both in field order.
 
     Raises ``ConfigError`` if the type is no record.
@@ -119,6 +120,9 @@ def _layout(record: type) -> tuple[dict[str, Any], list[str]]:
         )
     numbers = {n: hints[n] for n in names if hints[n] != Bytes}
     return numbers, [n for n in names if n not in numbers]
+
+
+_layout: Callable[[type], tuple[dict[str, Any], list[str]]] = lru_cache(_layout_of)
 
 
 def _expect_bytes(record: object, name: str) -> Bytes:

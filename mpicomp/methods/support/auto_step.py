@@ -2,7 +2,7 @@
 
 Every worker adds a number to its message, and the server adds one to its broadcast::
 
-    worker i   sends a_i = <∇f_i(x^k), g^{k-1}>/|g^{k-1}|² too, 2 to 9 bytes (``support.fixed_point``)
+    worker i   sends a_i = <∇f_i(x^k), g^{k-1}>/|g^{k-1}|² too, 1 to 9 bytes (``support.fixed_point``)
     server     changes γ by mean a_i (``support.control``), and broadcasts γ too, 2 bytes
     all        x^{k+1} = x^k - γ g^k
 
@@ -138,7 +138,9 @@ class _Adapting(Accumulator):
     def take(self, key: Key, up: Any) -> None:
         self._step.take(key, up)
         number = of_natural(up.slope)
-        self._sum += number if key.round > 0 else 2.0 ** min(number, 1023.0)
+        if key.round == 0:
+            number = 2.0 ** min(number, 1023.0)  # which may be infinite
+        self._sum += number
         self._count += 1
 
     def flush(self) -> None:

@@ -17,7 +17,8 @@ _MOST = 2**61  # the largest multiple, in magnitude
 def to_natural(x: float) -> Natural:
     """The nearest multiple of UNIT to ``x``: 0 for NaN, else 1, 2, 3, .. for 0, UNIT, -UNIT, 2 UNIT, ..
 
-    Below 2 in magnitude it takes 2 bytes, below 256 3 bytes.  Beyond 5.6e14 all numbers are infinite.
+    Below 2 in magnitude it takes 2 bytes at most, and below 256 3 bytes.  Beyond 5.6e14 all numbers are
+    infinite.
     """
     if isnan(x):
         return Natural(0)
