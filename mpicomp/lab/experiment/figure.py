@@ -59,6 +59,7 @@ class Picture:
     missing  a text that names the runs that cannot be drawn
     problem  the problem, which may know its minimum f*
     data     the fingerprint of the data that was run on, if it was recorded
+    full     whether f of all rows is that of all samples and all workers, as the problem's f* is
     look     style, bands and limits
     """
 
@@ -72,6 +73,7 @@ class Picture:
     missing: str = ""
     problem: Problem | None = None
     data: str | None = None
+    full: bool = True
     look: Look = PLAIN
 
     @property
@@ -186,7 +188,7 @@ def _height_label(picture: Picture) -> str:
 def _minimum(picture: Picture) -> tuple[float, bool]:
     """f*, or else the least f in the picture; and whether it is the latter."""
     problem = picture.problem
-    if problem is not None:
+    if problem is not None and picture.full:
         with suppress(ConfigError, DataError):  # the problem gives no constants, or its data are gone
             on_these = picture.data in (None, problem.fingerprint())  # a file may have changed since the run
             if on_these and (known := problem.constants(picture.n).f_star) is not None:
@@ -256,13 +258,13 @@ def _limit(axes: Axes, look: Look) -> None:
 def _draw_panel(
     axes: Axes, picture: Picture, x: Value, y: Value, labels: list[str]
 ) -> list[tuple[float, float]]:
-    """Draw the curves; returns, for each, x at the first observation after the start and x at the last."""
+    """Draw the curves; returns, for each, the first x above 0, or 0 if there is none, and the last x."""
     spans, positive, zero = [], [np.inf], False
     logarithmic = picture.y != "f"  # a function value may be negative
     for label, runs in picture.curves.items():
         i = labels.index(label)
         across, middle, low, high = _band(runs, x, y, picture.look.bands)
-        spans.append((float(across[1:2].sum()), float(across[-1])))
+        spans.append((float(across[across > 0][:1].sum()), float(across[-1])))
         positive.append(float(low[low > 0].min(initial=np.inf)))
         zero = zero or bool((low == 0).any())
         style = curve_style(i)
@@ -321,12 +323,13 @@ def scale(axes: Axes, spans: Sequence[tuple[float, float]], logarithmic: bool) -
     """Set the scale, the limits and the ticks of the x axis, for curves that span these x."""
     from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-    if not logarithmic:
+    above = [start for start, _ in spans if start > 0]
+    if not (logarithmic and above):
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(5))
         return
     axes.set_xscale("log", nonpositive="mask")
-    first = min(start for start, _ in spans if start > 0)
+    first = min(above)
     axes.set_xlim(left=first)
     few = max(end for _, end in spans) > 1000 * first  # labels at each 1 and 3 would run into each other
     axes.xaxis.set_major_locator(LogLocator(subs=(1,) if few else (1, 3)))

@@ -27,6 +27,7 @@ from mpicomp.lab.experiment.results import Comparison, Record, read_comparison, 
 from mpicomp.lab.experiment.study import Study
 from mpicomp.lab.experiment.styling import PLAIN, Look, check_format
 from mpicomp.lab.experiment.tables import markdown
+from mpicomp.runtime.observation import FULL, NEVER
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.run import Run
 from mpicomp.text.config import parse_method, parse_problem, to_text
@@ -171,9 +172,15 @@ def picture_of(comparison: Comparison) -> Picture:
     if len(suite.seeds) > 1:
         subtitle += f"; {SEEDS['range']} {len(suite.seeds)} seeds"
     return Picture(
-        drawable(suite.title), subtitle, suite.workers, curves, suite.target_grad_norm_sq, suite.x, suite.y,
-        f"diverged: {missing}" if missing else "", suite.problem, comparison.data,
+        drawable(suite.title), subtitle + _samples(suite.observe), suite.workers, curves,
+        suite.target_grad_norm_sq, suite.x, suite.y, f"diverged: {missing}" if missing else "",
+        suite.problem, comparison.data, suite.observe == FULL,
     )  # fmt: skip
+
+
+def _samples(observe: int | str) -> str:
+    """What a subtitle says of the samples that f of the rows is of; empty if it is of all."""
+    return "" if observe in (FULL, NEVER) else f"; f of {observe} samples of each worker"
 
 
 def _ranks(outcomes: Sequence[Outcome]) -> str:
@@ -197,7 +204,7 @@ def _picture_of_runs(folders: Sequence[Path]) -> Picture:
 def picture_of_runs(runs: Sequence[Run | Record]) -> Picture:
     """The given runs in one picture; the runs of one method make one curve, whatever their seeds.
 
-    Raises ``ConfigError`` if the runs differ in problem, data or number of workers.
+    Raises ``ConfigError`` if the runs differ in problem, data, number of workers or observed samples.
     """
     curves: dict[str, list[list[Row]]] = {}
     for run in runs:
@@ -206,7 +213,10 @@ def picture_of_runs(runs: Sequence[Run | Record]) -> Picture:
 
 
 def _picture(title: str, runs: Sequence[Run | Record], curves: dict[str, list[list[Row]]]) -> Picture:
-    """The picture of runs.  Raises ``ConfigError`` if they differ in problem, data or number of workers."""
+    """The picture of runs, which have one problem, number of workers, data and ``observe``.
+
+    Raises ``ConfigError`` if they differ in one of these.
+    """
     facts = [_problem_and_workers(run) for run in runs]
     if len(set(facts)) > 1:
         raise ConfigError("these runs differ in their problem or number of workers; plot them apart.")
@@ -216,13 +226,33 @@ def _picture(title: str, runs: Sequence[Run | Record], curves: dict[str, list[li
             "these runs are of other data each, though their problem has one name: their fingerprints are "
             f"{', '.join(dict.fromkeys(data))}. Plot them apart."
         )
-    problem, n = facts[0]
+    observed = dict.fromkeys(map(_observe, runs))
+    if len(observed) > 1:
+        raise ConfigError(
+            f"these runs observe f on other samples each (observe = {', '.join(observed)}), so "
+            "their f are other functions. Plot them apart."
+        )
+    observe, problem, n = next(iter(observed)), *facts[0]
     parsed = None
     with suppress(ConfigError), without_imports():  # a problem of the user's own keeps its repr
         parsed = parse_problem(problem)
         problem = to_text(parsed)
-    subtitle = f"{drawable(problem)}, {n} workers"
-    return Picture(drawable(title), subtitle, n, curves, problem=parsed, data=data[0] if data else None)
+    subtitle = f"{drawable(problem)}, {n} workers{_samples(observe)}"
+    full = observe == FULL and not any(map(_lost, runs))
+    return Picture(
+        drawable(title), subtitle, n, curves, problem=parsed, data=data[0] if data else None, full=full
+    )
+
+
+def _observe(run: Run | Record) -> str:
+    """The setting ``observe`` of the run; a record of one that observed all samples does not have it."""
+    held: Any = run.observe if isinstance(run, Run) else run.config.get("config", {}).get("observe", FULL)
+    return str(held)
+
+
+def _lost(run: Run | Record) -> bool:
+    """Whether f of some row is the mean over fewer workers, because ranks have died."""
+    return bool(run.lost if isinstance(run, Run) else run.config.get("lost"))
 
 
 def _method_text(run: Run | Record) -> str:

@@ -67,6 +67,21 @@ def many(picture: Picture, count: int) -> Picture:
     return replace(picture, curves={f"method {i}": runs for i in range(count)})
 
 
+def test_curves_that_begin_with_rounds_without_bytes_have_a_logarithmic_axis():
+    """A comparison of methods that skip rounds ended in a traceback of Python when its runs were done."""
+    methods = {f"{i}": f"diana(Q=lazy(q={q}), gamma=1e-3, alpha=0.01)" for i, q in enumerate((0.02, 0.9))}
+    compared = mpicomp.compare(methods, QUADRATICS, workers=2, rounds=300)
+    picture = picture_of(compared)
+    for runs in picture.curves.values():
+        for rows in runs:
+            rows[1] = replace(rows[1], up_bytes=0)
+    first = min(row.up_bytes for o in compared.outcomes for row in o.rows if row.up_bytes) / 2
+    axes = draw(replace(picture, x=("up",))).axes[0]
+    assert (axes.get_xscale(), axes.get_xlim()[0]) == ("log", first)
+    silent = {"none": [[replace(row, up_bytes=0) for row in compared.outcomes[0].rows]]}
+    assert draw(replace(picture, x=("up",), curves=silent)).axes[0].get_xscale() == "linear"
+
+
 @given(st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=40))
 def test_the_axis_is_logarithmic_where_a_quarter_of_the_curves_ends_in_its_first_fifth(ends):
     assert crushed(ends) == (4 * sum(end < 0.2 * max(ends) for end in ends) >= len(ends))
@@ -221,6 +236,44 @@ def test_the_minimum_of_other_data_than_the_run_s_is_not_subtracted(tmp_path, mo
     Path("data.csv").unlink()
     assert [_minimum(p) for p in pictures(records)] == [(least, True)] * 2
     plot_files(["run"], look=as_look(y="f-f*"))
+
+
+def test_the_minimum_of_all_samples_is_not_subtracted_from_f_on_some(tmp_path):
+    """f on some samples may be below f*: its curve ended at 0, as of a run that has converged."""
+    settings = {"workers": 2, "rounds": 60, "every": 1, "observe": 4}
+    problem = LeastSquares(regression(), lam=0.1)
+    compared = mpicomp.compare({"GD": GD()}, problem, seeds=[1], **settings)
+    run = mpicomp.run(GD(), problem, seed=1, out=tmp_path / "run", **settings)
+    assert min(row.f for row in run.rows) < problem.constants(2).f_star
+    for result in (compared, run, mpicomp.load(tmp_path / "run")):
+        axes = result.plot(x="rounds", y="f-f*")
+        assert axes.get_ylabel() == r"$f(x)-\min\,f$ of all rows"
+        least = min(row.f for row in run.rows)
+        np.testing.assert_allclose(axes.get_lines()[0].get_ydata(), [row.f - least for row in run.rows])
+        assert "; f of 4 samples of each worker" in axes.get_title(loc="left").replace("\n", " ")
+
+
+def test_the_minimum_of_all_workers_is_not_subtracted_from_f_of_those_that_were_left():
+    run = mpicomp.run(GD(), QUADRATICS, workers=4, rounds=20, every=5)
+    assert not _minimum(picture_of_runs([run]))[1]
+    lost = [{"round": 10, "rank": 1, "host": "a", "workers": [3]}]
+    assert _minimum(picture_of_runs([replace(run, lost=lost)]))[1]
+
+
+def test_runs_that_observe_f_on_other_samples_are_not_drawn_together(tmp_path):
+    """They were one curve, the median of two functions."""
+    problem = LeastSquares(regression(), lam=0.1)
+    for observe in ("full", 4):
+        out = tmp_path / f"{observe}"
+        mpicomp.run(GD(), problem, workers=2, rounds=20, observe=observe, out=out)
+    with pytest.raises(ConfigError, match=r"other samples each \(observe = full, 4\).*Plot them apart"):
+        plot_files([tmp_path / "full", tmp_path / "4"])
+
+
+def regression() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 5))
+    return X, X.sum(axis=1) + rng.normal(size=200)
 
 
 def pictures(records) -> list[Picture]:
