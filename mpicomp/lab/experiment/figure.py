@@ -297,16 +297,19 @@ def _draw_panel(
 def _band(runs: Sequence[Sequence[Row]], x: Value, y: Value, bands: str) -> tuple[NDArray[np.float64], ...]:
     """For each observation, over the seeds: median x; then median, least and largest y, or its quartiles.
 
-    Four arrays of one length, that of the median run.  A run that ended earlier counts with its last y; the
-    median x is taken over the runs that go on.
+    Four arrays of one length.  The observations are those of the median run after rounds at which each run
+    has a row, or has ended: runs may have been recorded after other rounds.  A run that ended earlier counts
+    with its last y; the median x is taken over the runs that go on.
     """
-    length = sorted(map(len, runs))[len(runs) // 2]
-    runs = [rows[:length] for rows in runs]
-    across = np.full((len(runs), length), np.nan)
-    metric = np.empty((len(runs), length))
-    for i, rows in enumerate(runs):
-        across[i, : len(rows)] = [x(row) for row in rows]
-        metric[i] = [y(row) for row in rows] + [y(rows[-1])] * (length - len(rows))
+    if len(runs) == 1:  # which may have two rows after one round, where ranks have died
+        across, metric = (np.array([[value(row) for row in runs[0]]], float) for value in (x, y))
+    else:
+        by_round = [{row.round: row for row in rows} for rows in runs]
+        recorded = [(rows, max(rows)) for rows in by_round]
+        median, _ = sorted(recorded, key=lambda pair: pair[1])[len(runs) // 2]
+        rounds = [k for k in median if all(k in rows or k > end for rows, end in recorded)]
+        across = np.array([[x(rows[k]) if k in rows else np.nan for k in rounds] for rows in by_round], float)
+        metric = np.array([[y(rows[min(k, end)]) for k in rounds] for rows, end in recorded], float)
     # The median may fall when a run ends and leaves it to the others.
     along = np.maximum.accumulate(np.nanmedian(across, axis=0))
     low, high = (0.25, 0.75) if bands == "quantile" else (0.0, 1.0)

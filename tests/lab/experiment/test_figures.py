@@ -260,6 +260,24 @@ def test_the_minimum_of_all_workers_is_not_subtracted_from_f_of_those_that_were_
     assert _minimum(picture_of_runs([replace(run, lost=lost)]))[1]
 
 
+def test_runs_that_were_recorded_after_other_rounds_share_a_curve_at_the_rounds_of_all():
+    """The k-th rows were taken together: f after 3 rounds with f after 30, and drawn at their mean round."""
+    often, rarely = (
+        mpicomp.run(MARINA(Q=RandK(k=0.1)), QUADRATICS, workers=4, rounds=60, every=every, seed=seed)
+        for every, seed in ((3, 0), (20, 1))
+    )
+    line = mpicomp.plot(often, rarely, x="rounds", y="f").get_lines()[0]
+    f = [{row.round: row.f for row in run.rows} for run in (often, rarely)]
+    assert line.get_xdata().tolist() == [0, 60]
+    expected = [np.median([f[0][k], f[1][k]]) for k in (0, 60)]
+    np.testing.assert_array_equal(line.get_ydata(), expected)
+    early = replace(often, rows=often.rows[:6])  # after 15 rounds
+    line = mpicomp.plot(early, rarely, x="rounds", y="f").get_lines()[0]
+    assert line.get_xdata().tolist() == [0, 20, 40, 60]
+    expected = [np.median([f[0][min(k, 15)], f[1][k]]) for k in (0, 20, 40, 60)]
+    np.testing.assert_array_equal(line.get_ydata(), expected)
+
+
 def test_runs_that_observe_f_on_other_samples_are_not_drawn_together(tmp_path):
     """They were one curve, the median of two functions."""
     problem = LeastSquares(regression(), lam=0.1)
