@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import DataError, MessageError
+from mpicomp.base.given_arrays import refuse_mask
 from mpicomp.codecs.varint import read_varint, varint
 from mpicomp.images import coder
 from mpicomp.images.colour import from_planes, to_planes
@@ -57,6 +58,9 @@ class Stack:
 
     pixels: NDArray[np.uint8]
     names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        refuse_mask("pixels", self.pixels, DataError)
 
 
 @dataclass(frozen=True)

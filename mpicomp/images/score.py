@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError
+from mpicomp.base.given_arrays import as_array
 from mpicomp.images.auroc import auroc
 from mpicomp.images.grey import load_grey
 from mpicomp.images.model import ImageModel
@@ -87,4 +88,4 @@ def _blocks(pixels: NDArray[np.uint8]) -> Reals:
 
 
 def _pixels(data: Any) -> NDArray[np.uint8]:
-    return load_grey(data).pixels if isinstance(data, str) else np.asarray(data)
+    return load_grey(data).pixels if isinstance(data, str) else as_array("data", data, DataError)

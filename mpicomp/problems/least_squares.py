@@ -99,9 +99,9 @@ def _exact(data: Dataset, split: Split, n: int, lam: float) -> dict[str, float]:
         # An error in x enters f at second order only.
         f = np.sum(weights * (A @ x - data.y) ** 2) / 2 + lam / 2 * np.sum(x * x)
         return {
-            "L_plus": float(np.sqrt(_top(square + 2 * lam * G) + lam**2)),
+            "L_plus": float(np.sqrt(_top(square + 2 * lam * G) + lam * lam)),
             "L_pm": float(np.sqrt(_top(spread))),
-            "L_sample": float(np.sqrt(_top(samples + 2 * lam * G) + lam**2)),
+            "L_sample": float(np.sqrt(_top(samples + 2 * lam * G) + lam * lam)),
             "L_sigma": float(np.sqrt(_top(samples - square))),
             "f_star": float(f),
         }

@@ -16,6 +16,7 @@ from mpicomp.data import Dataset, Split, rows_of
 from mpicomp.data.cache import remember
 from mpicomp.problems.base import Constants
 
+LEAST = 1e-70  # the largest feature at least: its fourth power is a normal number, with all digits
 DENSE = 1000  # matrices up to this order are diagonalised; Lanczos finds the top eigenvalue of larger ones
 
 
@@ -61,8 +62,13 @@ def _spectrum(data: Dataset, split: Split, n: int) -> Spectrum:
 
 
 def _check_features(name: str, features: NDArray[np.float64]) -> None:
-    """Raise ``DataError`` if sums of fourth powers of the features of ``name`` may overflow."""
+    """Raise ``DataError`` if sums of fourth powers of the features of ``name`` may overflow or vanish."""
     largest = float(np.abs(features).max())
+    if largest < LEAST:
+        raise DataError(
+            f"{name} has features of at most {largest:.3g}, for which smoothness constants are below double "
+            "precision. Scale the features, to about 1 say."
+        )
     if not largest < np.finfo(float).max ** 0.25 / features.size:
         raise DataError(
             f"{name} has features as large as {largest:.3g}, for which smoothness constants exceed "
@@ -131,9 +137,10 @@ def bounds(spectrum: Spectrum, c: float, r: float) -> Constants:
     nothing on these problems.
     """
     L_i = tuple(c * s + r for s in spectrum.workers)
-    L_plus = np.sqrt(c**2 * spectrum.weighted + 2 * r * c * spectrum.mean + r**2)
+    # Of a huge r, r * r is infinite, which ``Constants`` refuses; r**2 is an error of Python.
+    L_plus = np.sqrt(c * c * spectrum.weighted + 2 * r * c * spectrum.mean + r * r)
     L_pm = c * np.sqrt(spectrum.weighted) if len(L_i) > 1 else 0.0  # one worker has no variance
-    L_sample = np.sqrt(c**2 * spectrum.samples + 2 * r * c * spectrum.mean + r**2)
+    L_sample = np.sqrt(c * c * spectrum.samples + 2 * r * c * spectrum.mean + r * r)
     return Constants(
         L=c * spectrum.mean + r,
         L_i=L_i,

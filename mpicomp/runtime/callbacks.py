@@ -12,6 +12,7 @@ import json
 from dataclasses import asdict
 from importlib.util import find_spec
 from math import isfinite
+from os import SEEK_END
 from pathlib import Path
 from time import time
 from typing import Any
@@ -39,20 +40,42 @@ class JSONLines:
     An object has the fields of ``Row``: round, f, grad_norm_sq, up_bytes, down_bytes and others.  A number
     that is not observed or not finite is null.  Nothing is overwritten: a resumed run appends to its file.
     A round that it repeats has two lines, and the later one counts.  The folder is made if it does not
-    exist.  Raises ``RecordError`` in the run, on all ranks, if the file cannot be written.
+    exist.  Raises ``RecordError`` in the run, on all ranks, if the file cannot be written, or if it holds
+    something else: a row at its end would damage it.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = as_path("path", path, "file")
+        self._begun = False
 
     def __call__(self, round: int, row: Row, x: Array) -> None:
         known = {name: value if isfinite(value or 0) else None for name, value in asdict(row).items()}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            start = "" if self._begun else self._start()
             with open(self.path, "a") as file:
-                file.write(json.dumps(known) + "\n")
+                file.write(start + json.dumps(known) + "\n")
+            self._begun = True
         except OSError as error:
             raise RecordError(f"cannot write {self.path}: {error.strerror}.") from None
+
+    def _start(self) -> str:
+        """What precedes the first row: the end of a line that was cut short, if the file ends in one.
+
+        Raises ``RecordError`` if the file does not begin with a row.  A pipe or a device is not read.
+        """
+        if not self.path.is_file() or self.path.absolute().is_relative_to("/dev"):
+            return ""
+        with open(self.path, "rb") as file:
+            first = file.read(40)
+            file.seek(max(0, file.seek(0, SEEK_END) - 1))
+            last = file.read()
+        if first.strip() and not first.startswith(b'{"round"'):
+            raise RecordError(
+                f"{self.path} begins with {first.decode(errors='replace')!r}, so it holds no rows of a run; "
+                "rows are appended to those of a run only. Name another file."
+            )
+        return "" if last in (b"", b"\n") else "\n"
 
 
 class TensorBoard:

@@ -246,3 +246,9 @@ def test_what_is_no_stack_is_refused():
     ):
         with pytest.raises(DataError, match="allowed: uint8"):
             compress([Stack(wrong)], NETWORK)
+
+
+def test_a_masked_stack_is_refused():
+    """Its mask would be gone after ``decompress``, and the masked values back."""
+    with pytest.raises(DataError, match="pixels has a mask"):
+        Stack(np.ma.masked_equal(GREY, 7))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import struct
 from pathlib import Path
@@ -195,7 +196,7 @@ def test_the_commands_train_compress_decompress_and_score(tmp_path):
     command("decompress", archive, str(tmp_path / "digits.idx"))
     assert np.array_equal(load_grey(str(tmp_path / "digits.idx")).pixels, load_grey("digits").pixels)
 
-    black = tmp_path / "black.idx"
+    black = tmp_path / "black, of 8 x 8.idx"
     write_images([Stack(np.zeros((5, 8, 8), np.uint8))], black)
     told = command(
         *("score", "digits", str(black), "--local", model, "--full", str(tmp_path / "full")),
@@ -204,7 +205,11 @@ def test_the_commands_train_compress_decompress_and_score(tmp_path):
     assert [line.split("AUROC")[0].strip() for line in told.splitlines()] == [
         *("full - local", "full", "local", "pooled Gaussian")
     ]
-    assert len((tmp_path / "scores.csv").read_text().splitlines()) == 1 + 1797 + 5
+    with open(tmp_path / "scores.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["images"] for row in rows] == ["digits"] * 1797 + [str(black)] * 5
+    assert [row["number"] for row in rows[-5:]] == ["0", "1", "2", "3", "4"]
+    assert all(None not in row and float(row["full - local"]) < 1e9 for row in rows)
     again = mpicomp("images", "compress", "digits", archive, "--model", model)
     assert again.returncode == 1 and "already there" in again.stderr
     swapped = mpicomp(

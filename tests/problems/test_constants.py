@@ -10,8 +10,8 @@ import pytest
 
 import mpicomp
 from mpicomp import AGD, DASHA, DCGD, DIANA, EF14, EF21, GD, MARINA, Constants, RandK, TopK
-from mpicomp.base.errors import ConfigError
-from mpicomp.problems import Noisy, Objective, Problem, Quadratics
+from mpicomp.base.errors import ConfigError, DataError
+from mpicomp.problems import LeastSquares, Logistic, Noisy, Objective, Problem, Quadratics
 
 
 class Square(Objective):
@@ -148,3 +148,23 @@ def test_a_theory_gives_all_that_was_asked_of_it():
 
     with pytest.raises(ConfigError, match=r'Silent\.theory gives no gamma, which says "theory"'):
         resolved(Silent(), Constants(L=1.0))
+
+
+@pytest.mark.parametrize("problem", [Logistic, LeastSquares])
+def test_a_penalty_whose_square_overflows_is_refused(problem):
+    """It ended in an OverflowError of Python."""
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(12, 3)), np.arange(12) % 2
+    with pytest.raises(ConfigError, match=r"Constants\(L_plus=inf"):
+        problem(data, lam=1e200).constants(3)
+
+
+@pytest.mark.parametrize("factor", [1e-90, 5e-324])
+def test_features_whose_fourth_powers_vanish_are_refused(factor):
+    """L_plus was 0, below L, which no function has; a step of theory that rests on it was too long."""
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(1, 9, (12, 3)) * 1.0, np.arange(12) % 2
+    with pytest.raises(DataError, match=r"features of at most .*below double precision\. Scale"):
+        Logistic((factor * X, y), lam=0.0).constants(3)
+    found, plain = (Logistic((c * X, y), lam=0.0).constants(3) for c in (2.0**-200, 1.0))
+    assert found.L_plus == pytest.approx(plain.L_plus * 2.0**-400, rel=1e-12)

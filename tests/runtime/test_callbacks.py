@@ -49,6 +49,27 @@ def test_a_resumed_run_goes_on_in_its_file(tmp_path):
     assert lines(tmp_path / "rows.jsonl") == [asdict(row) for row in run.rows]
 
 
+def test_a_file_that_holds_something_else_stays_as_it_is(tmp_path):
+    """A slip of the name, such as that of another run's record, put rows at the end of that file."""
+    other = tmp_path / "other"
+    mpicomp.run(GD(gamma=0.2), QUADRATICS, out=other, **SETTINGS)
+    for name in ("run.json", "rows.csv", "summary.json"):
+        before = (other / name).read_bytes()
+        with pytest.raises(RecordError, match=rf"{name} begins with .* holds no rows of a run"):
+            callback = callbacks.JSONLines(other / name)
+            mpicomp.run(GD(gamma=0.2), QUADRATICS, callback=callback, **SETTINGS)
+        assert (other / name).read_bytes() == before
+
+
+@pytest.mark.parametrize("left", ["", '{"round": 0, "f": 1.0}\n', '{"round": 0, "f": 1.0}\n{"round": 5, "f'])
+def test_a_row_begins_a_line_even_after_one_that_was_cut_short(left, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(left)
+    run = mpicomp.run(GD(gamma=0.2), QUADRATICS, callback=callbacks.JSONLines(path), **SETTINGS)
+    kept = path.read_text().splitlines()[len(left.splitlines()) :]
+    assert [json.loads(line) for line in kept] == [asdict(row) for row in run.rows]
+
+
 def test_a_number_that_json_cannot_write_is_null(tmp_path):
     (row,) = mpicomp.run(GD(gamma=0.2), QUADRATICS, **SETTINGS).rows[:1]
     callback = callbacks.JSONLines(tmp_path / "rows.jsonl")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from dataclasses import replace
 from math import log
 from pathlib import Path
@@ -182,8 +184,10 @@ def score(inside: str, outside: str, local: Path, full: Path, training: str | No
     for one in found:
         click.echo(f"{one.name:>16}  AUROC {one.auroc:.4f}")
     if out is not None:
-        lines = [",".join(["images", "number", *(one.name for one in found)])]
+        table = io.StringIO()
+        writer = csv.writer(table, lineterminator="\n")  # a path may have a comma
+        writer.writerow(["images", "number", *(one.name for one in found)])
         for name, values in ((inside, [s.inside for s in found]), (outside, [s.outside for s in found])):
             rows = zip(*(v.tolist() for v in values), strict=True)
-            lines += [",".join([name, str(i), *map(repr, row)]) for i, row in enumerate(rows)]
-        write_text(out, "\n".join(lines) + "\n")
+            writer.writerows([name, i, *map(repr, row)] for i, row in enumerate(rows))
+        write_text(out, table.getvalue())

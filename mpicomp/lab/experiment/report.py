@@ -191,6 +191,12 @@ def _ranks(outcomes: Sequence[Outcome]) -> str:
 def _picture_of_runs(folders: Sequence[Path]) -> Picture:
     """The given runs in one picture, each labelled by its folder and its method."""
     curves: dict[str, list[list[Row]]] = {}
+    for folder in folders:
+        if len(folders) > 1 and (present(folder / "suite.toml") or present(folder / "study.toml")):
+            raise ConfigError(
+                f"{folder} holds more than one run; a figure is of one comparison or study, or of runs. "
+                f"Leave the other folders out, or name runs, as {folder}/runs/METHOD/seed-0."
+            )
     names, records = list[str](), [read_run(folder) for folder in folders]
     paths = [record.folder.resolve() for record in records]
     alike, common = len({path.name for path in paths}) < len(set(paths)), commonpath(paths)

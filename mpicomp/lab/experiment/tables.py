@@ -115,13 +115,19 @@ def notes(lines: Sequence[Line], suite: Suite) -> list[str]:
 def markdown(lines: list[Line], suite: Suite) -> str:
     """The table in Markdown, under the suite's title."""
     body = markdown_table(header(suite), [cells(line, suite) for line in lines])
-    return f"### {suite.title}\n\n{body}\n\n{' '.join(notes(lines, suite))}\n"
+    return f"### {_in_one_line(suite.title)}\n\n{body}\n\n{_in_one_line(' '.join(notes(lines, suite)))}\n"
 
 
 def markdown_table(head: list[str], rows: list[list[str]]) -> str:
     """A Markdown table; all columns but the first are flush right."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    shown = [[_in_one_line(cell).replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in shown)
+
+
+def _in_one_line(text: str) -> str:
+    """``text`` without line breaks, as a label may have them: they would end a row of a table."""
+    return " ".join(text.split())
 
 
 def terminal(lines: list[Line], suite: Suite) -> Table:

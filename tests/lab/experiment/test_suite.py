@@ -13,6 +13,7 @@ from statistics import median
 
 import pytest
 
+import mpicomp
 from mpicomp.base.errors import ConfigError, DivergedError, RecordError
 from mpicomp.base.units import human_bytes
 from mpicomp.compressors import Lossless, RandK
@@ -472,6 +473,15 @@ def test_the_curve_is_the_median_over_seeds(done):
         assert line.get_xdata()[k] == 5 * k
 
 
+def test_a_line_break_in_a_label_or_title_does_not_end_a_row_of_the_table():
+    compared = mpicomp.compare(
+        {"one\nmethod": GD(), "b": GD(gamma=0.5)}, "quadratics(d=20)", workers=2, rounds=5, title="of\ntwo"
+    )
+    title, _, head, _, first, second, blank, _ = compared.table().splitlines()
+    assert title == "### of two" and first.startswith("| one method |") and second.startswith("| b |")
+    assert head.count("|") == first.count("|") + 2 and not blank  # two are of \\|∇f\\|²
+
+
 def test_plot_redraws(done, tmp_path):
     out, _ = done
     (out / "figure.png").unlink()
@@ -483,6 +493,9 @@ def test_plot_redraws(done, tmp_path):
         plot_files([tmp_path])
     with pytest.raises(ConfigError, match="a folder"):
         plot_files([])
+    for folders in ([out, runs[0]], [runs[0], out]):  # it was said to hold neither
+        with pytest.raises(ConfigError, match=r"holds more than one run.*/runs/METHOD/seed-0"):
+            plot_files(folders)
     with pytest.raises(ConfigError, match="cannot write"):
         plot_files(runs, tmp_path / "figure.unknown")
 
