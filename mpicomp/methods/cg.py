@@ -60,6 +60,14 @@ class CG(DenseMethod):
             return Message(self.uplink(key).compress(gradient, key))
         return Message(self.uplink(key).compress(gradient - w.gradient, key))  # A_i p
 
+    def replica(self, x0: Array) -> Replica:
+        found: CG.Replica = super().replica(x0.astype(np.float64, copy=False))  # as the means are
+        return found
+
+    def worker(self, x0: Array) -> Worker:
+        found: CG.Worker = super().worker(x0.astype(np.float64, copy=False))
+        return found
+
     def replica_step(self, r: Replica, broadcast: Message, key: Key) -> None:
         sent = self.down.decompress(broadcast.m, r.x.size, key)
         if key.round == 0:

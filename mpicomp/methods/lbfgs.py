@@ -88,6 +88,7 @@ class LBFGS(LinearMethod):
         return d + 1
 
     def replica(self, x0: Array) -> Replica:
+        x0 = x0.astype(np.float64, copy=False)  # as the means are, from which all else is computed
         zero, pairs = np.zeros_like(x0), np.zeros_like(x0, shape=(self.memory, x0.size))
         return self.Replica(x0.copy(), x0.copy(), zero, zero.copy(), pairs, pairs.copy(), *bracket(0.0))
 

@@ -148,13 +148,17 @@ class TwoDirection(Method):
 
     def replica_step(self, r: Replica, broadcast: Down, key: Key) -> None:
         if key.round == 0:
-            r.k = self.dense.decompress(broadcast.v, r.k.size, key)
+            r.k = self._dense(broadcast.v, r, key)
             return
         _, _, _, r.w, r.Gamma = self._plan(r, key.n)  # w = q;  Γ = Γ + γ
         self.C.decompress_add(broadcast.P, r.w, key)  # w = q + P
         if self._syncs(key):
-            r.z = self.dense.decompress(broadcast.x, r.z.size, key)  # z = x
-            r.k = self.dense.decompress(broadcast.v, r.k.size, key)  # k = v
+            r.z = self._dense(broadcast.x, r, key)  # z = x
+            r.k = self._dense(broadcast.v, r, key)  # k = v
+
+    def _dense(self, buf: Bytes, r: Replica, key: Key) -> Array:
+        """The vector in a dense message, in the precision of the records."""
+        return self.dense.decompress(buf, r.w.size, key).astype(r.w.dtype, copy=False)
 
     def _plan(self, r: Replica, n: int) -> Plan:
         slowest = min(self.C.alpha(r.z.size, n), self.tau, self.beta)

@@ -201,7 +201,10 @@ def _memory() -> float:
 
 
 def _start(problem: Problem, x0: Array | None) -> Array:
-    """``x0``, or the problem's own if it is None.  Raises ``ConfigError`` if a run cannot start there."""
+    """``x0``, or the problem's own if it is None, in double precision or else in single precision.
+
+    Raises ``ConfigError`` if a run cannot start there.
+    """
     d = problem.dimension()
     if isinstance(d, bool) or not hasattr(d, "__index__") or d < 1:
         raise ConfigError(f"the problem has dimension {d!r}; allowed: an integer, 1 and above.")
@@ -216,4 +219,5 @@ def _start(problem: Problem, x0: Array | None) -> Array:
             f"x0 has shape {x0.shape} and type {x0.dtype}; expected floats of at most 64 bits, shape ({d},)."
         )
     refuse_nonfinite("x0", x0)
-    return x0
+    # As of tensors, 16 bits become 32: most steps would vanish beside x.
+    return x0.astype(np.result_type(x0.dtype, np.float32), copy=False)

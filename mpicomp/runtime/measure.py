@@ -128,11 +128,16 @@ class Measured(Objective):
         return value, self.check(g, x)
 
     def _given(self, g: Array, x: Array) -> Array:
-        """Check the gradient g and return it as an array that the caller may keep."""
+        """Check the gradient g and return it, in the precision of x, as an array that the caller may keep.
+
+        The records of a method have the precision of x: kept in that of g, a checkpoint would not fit them.
+        """
         self.check(g, x)
         if self._last is not None and np.may_share_memory(g, self._last):
             raise ConfigError("the gradient is in the array handed out before; return a new one each time.")
         self._last = g
+        if g.dtype != x.dtype:
+            return self.check(g.astype(x.dtype), x)
         return g if kernels.on_device(g) else _taken(g)
 
     @staticmethod

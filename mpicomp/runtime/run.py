@@ -161,7 +161,8 @@ def run(
     rounds            the number of rounds after which the run ends in any case
     seed              the seed of all random draws
     x0                the starting point, shape (d,), in place of the problem's own; rank 0's is used.  A run
-                      must be resumed with the same one
+                      must be resumed with the same one.  Where it is in single precision, the run is, and
+                      gradients are converted to it
     every             a row is recorded after every so many rounds, 10 by default; "1%": after each of the
                       first 256 rounds, then at gaps of at most 1 % of the rounds so far.  A row has f, |∇f|²,
                       bytes and seconds, which leave out the time of recording rows

@@ -38,6 +38,53 @@ def test_resumed_runs_are_the_uninterrupted_one(method, seed, tmp_path):
     assert last.rows[-1].seconds > 0
 
 
+@every_method
+@pytest.mark.parametrize(("own", "given"), [("f8", "f4"), ("f4", "f8"), ("f2", "f4"), ("f8", "f2")])
+def test_gradients_of_another_precision_than_x_are_resumed_too(method, own, given, tmp_path):
+    """Their checkpoints had records in the precision of the gradients, and could never be loaded."""
+    problem = Rounded(own, given)
+    whole = run(method, problem)
+    run(method, problem, rounds=7, out=tmp_path / "run")
+    assert outcome(run(method, problem, out=tmp_path / "run", resume=True)) == outcome(whole)
+
+
+@dataclass(frozen=True)
+class Rounded(Problem):
+    """``PROBLEM`` with gradients of the type ``own``, begun at an x⁰ of the type ``given``."""
+
+    own: str
+    given: str
+
+    def dimension(self):
+        return PROBLEM.dimension()
+
+    def x0(self):
+        return PROBLEM.x0().astype(self.given)
+
+    def constants(self, n):
+        return PROBLEM.constants(n)
+
+    def objective(self, i, n):
+        return RoundedObjective(PROBLEM.objective(i, n), self.own)
+
+
+class RoundedObjective(Objective):
+    def __init__(self, f, own):
+        self.f, self.own = f, own
+
+    def value(self, x):
+        return self.f.value(x)
+
+    def grad(self, x):
+        return self.f.grad(x).astype(self.own)
+
+    def batch_grad(self, x, b, stream):
+        return self.grad(x)
+
+    def smoothness_matrix(self):
+        return self.f.smoothness_matrix()
+
+
 def test_a_finished_run_resumed_is_as_it_was(tmp_path):
     """Whether or not its last round is a regular one; and its rows and summary stay consistent."""
     for rounds in (40, 35):
