@@ -215,12 +215,20 @@ class Recorder:
     def start(self, round: int | None, is_due: Callable[[int], bool]) -> None:
         """Open the table: a new one if ``round`` is None, else keep the rows up to ``round``.
 
+        Raises ``RecordError`` if another run has begun in the folder since it was opened: the facts would be
+        of one run, and the rows of the other.
+
         The resume is noted in run.json.  The last kept row is dropped if it is not due by ``is_due``, because
         an uninterrupted run would not have it.
         """
         if self.folder is None:
             return
         path = self.folder / "rows.csv"
+        if round is None and read_facts(self.folder).get("config") != self._facts["config"]:
+            raise RecordError(
+                f"{self.folder}/run.json is of another run, which has begun in this folder at the same time. "
+                "Choose another --out for each."
+            )
         try:
             saved = read_rows(path) if round is not None else []
         except OSError as error:

@@ -17,7 +17,7 @@ from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.compressors import PermK
 from mpicomp.lab.experiment.run_tables import phases_table, summary_table
 from mpicomp.problems import Objective, Problem
-from mpicomp.runtime.record import read_rows
+from mpicomp.runtime.record import Recorder, read_rows
 from mpicomp.transports.local import Local
 from tests.support.running import METHOD, PROBLEM, N, every_method, interrupted, largest_file, outcome, run
 
@@ -278,6 +278,23 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
         with pytest.raises(RecordError, match="already holds a run"):
             run(out=tmp_path / "run", **options)
     assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+
+
+def test_two_runs_that_begin_in_one_folder_at_once_are_not_mixed(tmp_path, monkeypatch):
+    """Both had found it empty: run.json could be of one of them, and the rows of the other."""
+    begin = Recorder.start
+
+    def late(self, *args):
+        monkeypatch.setattr(Recorder, "start", begin)
+        content = json.loads((tmp_path / "run.json").read_text())
+        content["config"]["seed"] = "4"
+        (tmp_path / "run.json").write_text(json.dumps(content))
+        begin(self, *args)
+
+    monkeypatch.setattr(Recorder, "start", late)
+    with pytest.raises(RecordError, match=r"run.json is of another run.*Choose another --out for each"):
+        run(out=tmp_path)
+    assert not (tmp_path / "rows.csv").exists()
 
 
 def test_there_must_be_something_to_resume(tmp_path):
