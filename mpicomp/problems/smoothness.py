@@ -103,6 +103,8 @@ def scale_rows(X: scipy.sparse.csr_array, factors: np.ndarray) -> scipy.sparse.c
 
 def top_eigenvalue(X: scipy.sparse.csr_array) -> float:
     """The largest eigenvalue of X'X, computed from the smaller one of X'X and XX'."""
+    if not X.data.any():  # which Lanczos refuses: its first vector would be 0
+        return 0.0
     if X.shape[0] < X.shape[1]:
         X = X.T
     if X.shape[1] <= DENSE:

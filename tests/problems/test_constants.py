@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+import scipy
 
 import mpicomp
 from mpicomp import AGD, DASHA, DCGD, DIANA, EF14, EF21, GD, MARINA, Constants, RandK, TopK
@@ -168,3 +169,12 @@ def test_features_whose_fourth_powers_vanish_are_refused(factor):
         Logistic((factor * X, y), lam=0.0).constants(3)
     found, plain = (Logistic((c * X, y), lam=0.0).constants(3) for c in (2.0**-200, 1.0))
     assert found.L_plus == pytest.approx(plain.L_plus * 2.0**-400, rel=1e-12)
+
+
+def test_a_shard_without_a_value_has_no_smoothness_in_any_dimension():
+    """Above d = 1000, where a shard has as many rows, it was a traceback of ARPACK."""
+    d, rng = 1001, np.random.default_rng(0)
+    X = scipy.sparse.vstack([scipy.sparse.csr_array((d, d)), scipy.sparse.diags_array(rng.random(d))])
+    found = LeastSquares((X.tocsr(), np.arange(2 * d) % 2), lam=0.5, split="contiguous").constants(2)
+    largest = float(X.max()) ** 2 / d
+    assert found.L_i == pytest.approx((0.5, 0.5 + largest)) and found.L == pytest.approx(0.5 + largest / 2)
