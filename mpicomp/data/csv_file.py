@@ -165,12 +165,12 @@ def _number(text: str) -> float | None:
 
 
 def _numbers_or_texts(where: str, labels: Sequence[str]) -> NDArray[Any]:
-    if BOOLEANS.keys() >= {label.lower() for label in labels}:
-        return np.array([BOOLEANS[label.lower()] for label in labels])
-    numbers = [_number(label) for label in labels]
+    numbers = [BOOLEANS.get(label.lower(), _number(label)) for label in labels]
     if None in numbers:
         return np.array(labels, dtype=object)  # for numpy's own texts lose a NUL at their end
     y = np.array(numbers, dtype=np.float64)
+    if any(label.lower() in BOOLEANS for label in labels) and not np.isin(y, (0, 1)).all():
+        raise DataError(f"{where} holds True or False beside other numbers. Encode it as numbers.")
     refuse_merged(where, labels, y)
     return y
 

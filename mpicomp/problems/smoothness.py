@@ -39,12 +39,12 @@ class Spectrum:
 @lru_cache(maxsize=8)
 def spectrum(data: Dataset, split: Split, n: int) -> Spectrum:
     """The spectrum of a data set divided among n workers; computed once, then kept in the cache."""
+    _check_features(data.name, data.X.data)
     saved = remember(("gram spectra", data.sha256, split, n), lambda: asdict(_spectrum(data, split, n)))
     return Spectrum(tuple(saved["workers"]), saved["mean"], saved["weighted"], saved["samples"])
 
 
 def _spectrum(data: Dataset, split: Split, n: int) -> Spectrum:
-    _check_features(data.name, data.X.data)
     with one_thread():
         weights = np.empty(len(data.y))  # weights[j]: of row j in (1/n) sum_i G_i
         tops = np.empty(len(data.y))  # tops[j]: s_i of the worker that owns row j

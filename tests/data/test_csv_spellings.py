@@ -48,6 +48,7 @@ READ = [
     (b"a,b,label\n1,2,True\n3,4,False\n", ROWS, [1, 0]),
     (b"a,b,label\n1,2,TRUE\n3,4,false\n", ROWS, [1, 0]),
     (b"a,b,label\n1,2,True\n3,4,other\n", ROWS, ["True", "other"]),
+    (b"a,b,label\n1,2,True\n3,4,0\n", ROWS, [1, 0]),  # True and 1 were two classes
     (b"a,b,label\nTrue,2,0\nFalse,4,1\n", [[1, 2], [0, 4]], [0, 1]),  # pandas.get_dummies
     (b"a,b,label\nTRUE, false ,0\nfalse,true,1\n", [[1, 0], [0, 1]], [0, 1]),
     (b"a,b,label\nTrue,2,0\n0,4,1\n", [[1, 2], [0, 4]], [0, 1]),
@@ -158,6 +159,7 @@ REFUSED = [
     (CSV + b"5,1e999,1\n", "column 'b': 1e999; allowed: finite"),
     (CSV + b"1e308,1e308,1\n-inf,1,1\n", "line 5, column 'a': -inf; allowed: finite"),
     (CSV + b"True,6,1\n", "column 'a' holds True or False beside other numbers"),
+    (CSV + b"5,6,True\n5,6,2\n", "column 'label' holds True or False beside other numbers"),
     (CSV + b'5,6,"x\n7,8,y\n9,10,z\n', "line 6: this is no CSV"),  # a quote that is never closed
     (CSV + b'5,"6"7,1\n', "line 4: this is no CSV"),
     (b"a;b;label\n1;2;0\n3;4;1\n", "f.csv is separated by semicolons: write it with commas"),
