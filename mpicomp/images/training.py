@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mpicomp.base.checks import as_integer
 from mpicomp.base.files import as_path_or_none
 from mpicomp.compressors import TopK
 from mpicomp.images.full_images import FullImages
@@ -67,15 +68,17 @@ def train(
     usual, its_stages = RECIPES[next(kind for kind, cls in KINDS.items() if type(problem) is cls)]
     method, stages = method or usual, stages or its_stages
     out = as_path_or_none("out", out)
+    # Before the first stage: the mistake of a later one would cost all rounds before it.
+    planned = [(method.with_step(step), as_integer("rounds", rounds)) for step, rounds in stages]
     x, up, down, before, interrupted = None, 0, 0, 0, False
-    for number, (step, rounds) in enumerate(stages, 1):
+    for number, (stepping, rounds) in enumerate(planned, 1):
 
         def advance(round: int, row: Any, before: int = before) -> None:
             if progress is not None:
                 progress(before + round, row)
 
         done = run(
-            method.with_step(step),
+            stepping,
             problem,
             workers=workers,
             rounds=rounds,

@@ -66,3 +66,11 @@ def test_stages_that_are_none_are_refused():
         assert done.returncode == 2 and "such as 1:5000" in done.stderr
     with pytest.raises(ConfigError, match="rounds"):
         train(LocalImages("digits", hidden=3), METHOD, ((1.0, 0),))
+
+
+@pytest.mark.parametrize("last", [(0.0, 5), (0.3, 0), (float("nan"), 5)])
+def test_a_later_stage_that_cannot_run_is_refused_before_the_first(last, tmp_path):
+    problem = LocalImages(np.zeros((3, 4, 4), dtype=np.uint8), hidden=2)
+    with pytest.raises(ConfigError, match=r"allowed: (a positive number|an integer from 1)"):
+        train(problem, METHOD, [(1.0, 3), last], workers=1, out=tmp_path / "trained")
+    assert not (tmp_path / "trained").exists()
