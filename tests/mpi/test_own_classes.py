@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +37,8 @@ def test_every_rank_imports_the_file_and_the_run_is_that_of_one_process():
 class Late(own_file.Plain):
     """A method that keeps each broadcast, and steps by that of the round before; so does its server."""
 
+    down: own_file.First = field(default_factory=lambda: own_file.First(k=3))
+
     @dataclass
     class Replica:
         x: np.ndarray
@@ -52,12 +54,12 @@ class Late(own_file.Plain):
             mean = np.zeros_like(replica.x)
             for key_i, up in kept:
                 self.C.decompress_add(up.m, mean, key_i, 1 / key.n)
-            return Message(self.C.compress(mean, key))
+            return Message(self.down.compress(mean, key))
 
         return Each(lambda key_i, up: kept.append((key_i, up)), close)
 
     def replica_step(self, r, broadcast, key):
-        self.C.decompress_add(r.last, r.x, key, -self.gamma)
+        self.down.decompress_add(r.last, r.x, key, -self.gamma)
         r.last = broadcast.m
 
 
