@@ -14,7 +14,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.averaging.base import Averaging, Receive, WorkerStep, begun
-from mpicomp.averaging.books import Books, decoded
+from mpicomp.averaging.books import Books
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.compressors import Identity
 from mpicomp.compressors.base import Array, Compressor
@@ -77,7 +77,7 @@ class Allreduce(Averaging):
             books.ledger.paper_bits_up += len(senders) * 32 * size
         with t.clock.phase("server"):
             server_step = begun(method, None, replica, key)
-            server_step.take(key.of(0), decoded(method.Up, vector))
+            server_step.take(key.of(0), books.decoded(method.Up, vector))
             down = server_step.close()
         return down, vector.nbytes, total[-2] > 0
 

@@ -67,6 +67,15 @@ class Books:
         """The message of ``record``, in the memory that the transport reads."""
         return self.outgoing(messages.encode(record))
 
+    def decoded(self, kind: type[R], message: Bytes) -> R:
+        """The record of this kind in a message that came, in the memory that kernels work on.
+
+        A method of one's own may keep the record, so it gets a copy: the next message may come to the same
+        memory.  Raises ``MessageError`` unless the message is one.
+        """
+        message = kernels.to_device(message)
+        return messages.decode(kind, message.copy() if self.method.of_ones_own else message)
+
     def outgoing(self, message: Bytes) -> Bytes:
         """``message`` in the memory that the transport reads: on the device in use, or on the host."""
         return message if self.transport.device_buffers else kernels.to_host(message)
@@ -87,14 +96,6 @@ class Books:
         """
         if self._failed is not None:
             raise self._failed
-
-
-def decoded(kind: type[R], message: Bytes) -> R:
-    """The record of this kind in a message that came, in the memory that kernels work on.
-
-    Raises ``MessageError`` unless the message is one.
-    """
-    return messages.decode(kind, kernels.to_device(message))
 
 
 def advice(method: Method) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from mpicomp.averaging.base import Averaging, Receive, WorkerStep, begun, first_error
-from mpicomp.averaging.books import decoded
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
 from mpicomp.compressors.base import Array
@@ -42,7 +41,7 @@ class Root(Averaging):
             assert server_step is not None
             with clock.phase("server"):
                 books.sender, sent_by = i, key.of(i)
-                up: Any = decoded(self.method.Up, message)
+                up: Any = books.decoded(self.method.Up, message)
                 books.enter(up, sent_by, len(message))
                 server_step.take(sent_by, up)
 
@@ -100,7 +99,7 @@ class Root(Averaging):
         return failed
 
     def decode(self, broadcast: Bytes) -> Any:
-        return decoded(self.method.Down, broadcast)
+        return self.books.decoded(self.method.Down, broadcast)
 
     def states(self) -> dict[str, Any]:
         return {"server": self.server} if self.transport.is_server else {}

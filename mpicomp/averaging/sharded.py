@@ -20,7 +20,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.averaging.base import Averaging, Receive, WorkerStep, begun, first_error
-from mpicomp.averaging.books import Books, decoded
+from mpicomp.averaging.books import Books
 from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import BlockMessages, Blocks
@@ -71,7 +71,7 @@ class Sharded(Averaging):
                         server_step = self._server_step(b, replica, key)
                         for i, message in received:
                             self.books.sender = i
-                            up: Any = decoded(self.method.Up, message)
+                            up: Any = self.books.decoded(self.method.Up, message)
                             server_step.take(key.of(i), up)
                         down = self.books.encoded(server_step.close())
                 self.exchange.publish(b, down)
@@ -136,7 +136,7 @@ class Sharded(Averaging):
         return begun(self._methods[b], self.servers[b], block_of(replica, where, self.books.d), key)
 
     def decode(self, broadcast: list[Bytes]) -> Any:
-        return joined([decoded(self.method.Down, one) for one in broadcast])
+        return joined([self.books.decoded(self.method.Down, one) for one in broadcast])
 
     def states(self) -> dict[str, Any]:
         return {f"server-{b}": server for b, server in self.servers.items()}

@@ -65,6 +65,15 @@ def as_array(what: str, given: Any, error: type[MpicompError] = ConfigError) -> 
     return np.asarray(array)
 
 
+def in_full(value: object) -> str:
+    """``repr(value)``, with all entries of the arrays in it, to their last digit.
+
+    numpy's own leaves out most of a long array, so that two of them may look alike.
+    """
+    with np.printoptions(threshold=sys.maxsize, linewidth=sys.maxsize, floatmode="unique"):
+        return repr(value)
+
+
 def is_finite(x: Any) -> bool:
     """Whether all entries of x are finite; it may be on a GPU."""
     with np.errstate(over="ignore", invalid="ignore"):

@@ -136,9 +136,12 @@ class Aggregator(Resumable):
         return held(self._play, slices, self._background.wait)
 
     @operation
-    def tell_all(self, number: int) -> list[int]:
-        """Gather a ``number`` below 2³² from each rank, in rank order; a single entry if all are equal."""
-        return self._agreement.begin(Operation.TELL, lambda: number)
+    def tell_all(self, number: int, asks: Operation = Operation.TELL) -> list[int]:
+        """Gather a ``number`` below 2³² from each rank, in rank order; a single entry if all are equal.
+
+        asks  what the ranks do with it: a rank that does something else meanwhile is named
+        """
+        return self._agreement.begin(asks, lambda: number)
 
     @operation
     def start(self, x: Any) -> Any:

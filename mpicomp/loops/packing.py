@@ -25,6 +25,7 @@ TAKES = "a numpy array, a torch tensor, any array that speaks DLPack; or dicts, 
 class Leaf:
     """One of the user's arrays: its library, such as "torch", and its type in that library.
 
+    xp      its library's functions
     native  whether the library is numpy, or the device's library
     there   whether the array is on the GPU that holds the vector
     """
@@ -32,6 +33,7 @@ class Leaf:
     library: str
     dtype: Any
     part: Part
+    xp: Any
     native: bool
     there: bool
 
@@ -125,7 +127,8 @@ class Packing:
         values = self._read(name, array, what)
         native = isinstance(array, np.ndarray | np.floating) or self._is_of_device(array)
         there = self._is_there(array)
-        return Leaf(_library(array), array.dtype, Part(name, values.shape), native, there)
+        xp = np if native else _functions(array, f"{what} has in part {name!r}")
+        return Leaf(_library(array), array.dtype, Part(name, values.shape), xp, native, there)
 
     def _is_of_device(self, array: Any) -> bool:
         return self.device is not None and isinstance(array, self.device.xp.ndarray)
@@ -165,22 +168,44 @@ class Packing:
 
     def _to_library(self, leaf: Leaf, values: Any) -> Any:
         """A new array with the entries ``values``, in the leaf's library, type and memory."""
-        xp: Any = np
+        xp: Any = leaf.xp
         if self.device is not None and not leaf.there:
             values = self.device.host(values)
         if leaf.native:
             with np.errstate(over="ignore", under="ignore"):
                 array = values.astype(leaf.dtype)
         else:
-            xp = sys.modules["jax.numpy" if leaf.library.startswith("jax") else leaf.library]
-            array = xp.from_dlpack(values.copy())
-            array = array.astype(leaf.dtype) if hasattr(array, "astype") else array.to(leaf.dtype)
-        if array.itemsize < values.itemsize and not xp.isfinite(array).all() and is_finite(values):
+            array = _cast(xp, xp.from_dlpack(values.copy()), leaf.dtype)
+        narrower = xp.finfo(leaf.dtype).bits < 8 * values.itemsize
+        if narrower and not bool(xp.all(xp.isfinite(array))) and is_finite(values):
             raise DivergedError(
                 f"the result in part {leaf.part.name!r} has a magnitude of {abs(values).max():.3g}, which "
                 f"{leaf.dtype} does not hold; allowed: arrays of float32 or float64."
             )
         return array
+
+
+def _functions(array: Any, what: str) -> Any:
+    """The functions of an array's library, of which ``from_dlpack`` takes results back.
+
+    Raises ``ConfigError``, in whose message ``what`` says where the array is, for a library without it.
+    """
+    library = _library(array)
+    named = sys.modules.get("jax.numpy" if library.startswith("jax") else library)
+    xp = array.__array_namespace__() if hasattr(array, "__array_namespace__") else named
+    if not hasattr(xp, "from_dlpack"):
+        raise ConfigError(
+            f"{what} a {type(array).__name__} of {library}, which has no from_dlpack to take results back; "
+            "allowed: arrays of a library that has one. Give numpy.from_dlpack(array)."
+        )
+    return xp
+
+
+def _cast(xp: Any, array: Any, dtype: Any) -> Any:
+    """``array`` in its library's type ``dtype``: numpy's way, torch's, or that of the array API standard."""
+    if hasattr(array, "astype"):
+        return array.astype(dtype)
+    return array.to(dtype) if hasattr(array, "to") else xp.astype(array, dtype)
 
 
 def _library(array: Any) -> str:

@@ -16,6 +16,7 @@ from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import as_path
 from mpicomp.base.former import present_config
+from mpicomp.base.given_arrays import in_full
 from mpicomp.base.units import one_line, shortened
 from mpicomp.loops.stepping import NONE, SENT, SKIPPED, Stepping, operation
 from mpicomp.methods.base import Method
@@ -45,7 +46,8 @@ class Resumable(Stepping):
         self._config = {"method": type(self.method).__name__, "seed": str(self.seed)}
         self._config |= {"workers": str(self.workers), "parts": self._packing.description}
         self._config |= {} if self._blocks is None else {"blocks": str(len(self._blocks))}
-        self._config |= {f"method.{f.name}": repr(getattr(self.method, f.name)) for f in fields(self.method)}
+        given = {f.name: getattr(self.method, f.name) for f in fields(self.method)}
+        self._config |= {f"method.{name}": in_full(value) for name, value in given.items()}
 
     def add_to_config(self, **facts: object) -> None:
         """Add ``facts`` to the configuration; ``load`` refuses a state saved with another configuration.

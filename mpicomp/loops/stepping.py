@@ -16,6 +16,7 @@ from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import as_integer, as_seed, check_choice
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
+from mpicomp.base.given_arrays import in_full
 from mpicomp.base.units import shortened
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
@@ -111,7 +112,7 @@ class Stepping:
             self.device = t.raise_on_all(lambda: open_device(device))
             self._packing = packing = t.raise_on_all(lambda: Packing.of(like, self.device, self._like))
             facts: dict[str, object] = {"class": type(self).__name__, **packing.settings}
-            facts |= {"method": repr(method), packing.name or self._like: packing.description}
+            facts |= {"method": in_full(method), packing.name or self._like: packing.description}
             facts |= {"workers": "one each" if own else n, "seed": seed}
             facts |= {"on_nonfinite": on_nonfinite, "server": server, "blocks": blocks, "device": device}
             alike = check_alike(t, facts, self._values(like))

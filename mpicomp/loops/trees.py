@@ -33,17 +33,24 @@ def rebuilt(tree: Any, arrays: Iterator[Any]) -> Any:
     """``tree`` with the next of ``arrays`` in the place of each of its own, in the order of ``arrays_of``.
 
     Another mapping than a dict, and a named tuple, keep their class; what derives from dict, list or tuple
-    becomes that.
+    becomes that, and a mapping that is not made of a dict, such as an open file of numpy's, becomes a dict.
     """
     if isinstance(tree, Mapping):
         content = {name: rebuilt(node, arrays) for name, node in tree.items()}
-        return content if isinstance(tree, dict) else type(tree)(content)  # type: ignore[call-arg]
+        return content if isinstance(tree, dict) else _mapping(type(tree), content)
     if isinstance(tree, list | tuple):
         nodes = [rebuilt(node, arrays) for node in tree]
         if hasattr(tree, "_fields"):
             return type(tree)(*nodes)
         return tuple(nodes) if isinstance(tree, tuple) else nodes
     return next(arrays)
+
+
+def _mapping(kind: Any, content: dict[str, Any]) -> Any:
+    try:
+        return kind(content)
+    except Exception:  # of a class that we do not know
+        return content
 
 
 def shape_of(tree: Any) -> Any:

@@ -109,6 +109,7 @@ class Method(ABC):
     separable: ClassVar[bool] = True  # whether the server treats each coordinate alone, but for compressors
     worker_separable: ClassVar[bool] = True  # whether workers do so too
     may_adapt: ClassVar[bool] = False  # whether the step size "auto" suits it, see ``support.auto_step``
+    of_ones_own: ClassVar[bool] = False  # whether its class, or a base of it, is not the package's
     setup_rounds: ClassVar[int] = 0  # rounds before the first step; the ledger also counts their uplink apart
     Replica: ClassVar[type]
     Server: ClassVar[type] = Nothing
@@ -119,6 +120,8 @@ class Method(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         explain_inherited(cls)
+        if cls.__module__.partition(".")[0] != "mpicomp":
+            cls.of_ones_own = True
 
     def __post_init__(self) -> None:
         """Raise ``ConfigError`` for a value that the type of its field does not allow."""

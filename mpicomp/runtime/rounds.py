@@ -11,7 +11,6 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.averaging import averaging
-from mpicomp.averaging.books import decoded
 from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import Blocks
@@ -121,7 +120,7 @@ class Rounds:
         method = self.running
         assert isinstance(method, ScatteringMethod)
         try:
-            own: Any = decoded(method.Own, message)
+            own: Any = self.books.decoded(method.Own, message)
             method.receive(self.workers[i], own, key.of(i))
         except MessageError as error:
             worker, rank = self.books.original_ids[i], self.transport.rank

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
+from zlib import crc32
 
 import torch
 
@@ -21,7 +23,9 @@ from mpicomp.torch.late import LateBackward
 from mpicomp.torch.local_steps import LocalSteps
 from mpicomp.torch.overlap import Overlap
 from mpicomp.torch.tensors import Tensors
+from mpicomp.torch.unused import unused_by_all
 from mpicomp.torch.wrapping import Wrapping
+from mpicomp.transports.calls import Operation
 
 Closure = Callable[..., Any]
 
@@ -33,8 +37,10 @@ class Gradients(Wrapping):
     aggregators  that of each fragment, and last that of the first steps, if there are any
     local        the local steps, or None
     _whole       the Aggregator of the first ``start_after`` steps, or None
+    _compared    the packings whose gradients ``step`` takes
     _known       the parameters that are averaged, by id
     _brought     gradients by worker
+    _lacking     by worker, the numbers of the parameters that its backward has not used
     _ready       whether there is an estimate that ``step`` has not used yet
     """
 
@@ -44,9 +50,11 @@ class Gradients(Wrapping):
     local: LocalSteps | None
     start_after: int
     _tensors: Tensors
+    _compared: list[Tensors]
     _whole: Aggregator | None
     _known: set[int]
     _brought: dict[int, Array]
+    _lacking: dict[int, set[int]]
     _ready: bool | None
     _overlap: Overlap | None
     _clipping: ClippingWatch
@@ -96,6 +104,7 @@ class Gradients(Wrapping):
         self._refuse_others()
         if self._overlap is None:
             self._brought[worker] = self._own_gradient()
+            self._lacking[worker] = self._tensors.without_gradient()
         elif hasattr(self, "grad_scale"):
             raise ConfigError("GradScaler scales gradients that have left already: leave overlap out.")
         else:
@@ -125,6 +134,11 @@ class Gradients(Wrapping):
         if self.aggregator.one_each and self.hosted:
             self.collect(self.hosted.start)
         return self._aggregate(dict(self._brought), None)
+
+    def _note_step(self) -> None:
+        """Note that a step is taken, and with which gradients, for the next call to compare between ranks."""
+        for tensors in self._compared:
+            tensors.taken = crc32(self._late.replaced(), tensors.taken + 1)
 
     def _forget(self) -> None:
         """Forget the estimate, so that ``step`` averages the gradients that are there then."""
@@ -175,10 +189,12 @@ class Gradients(Wrapping):
 
     def _aggregate(self, gradient: Any, at: Array | None) -> bool:
         aggregator = self.aggregator if self._begun or self._whole is None else self._whole
+        unused = self._used_by_none(aggregator)
         try:
             if self.aggregator.one_each:
                 gradient = next(iter(gradient.values()), None)  # none on a rank that is the server only
-            estimate = aggregator(gradient, at)
+            with aggregator.holding([self._tensors.slices[j] for j in unused]) if unused else nullcontext():
+                estimate = aggregator(gradient, at)
         except DivergedError:
             # GradScaler takes what is not finite for a scale too large; a step that ended half-way is lost.
             if not (hasattr(self, "grad_scale") and aggregator.sound):
@@ -186,11 +202,25 @@ class Gradients(Wrapping):
             estimate = None
             aggregator.skipped += 1
         self._brought.clear()
+        self._lacking.clear()
         self.buffers.step()
         if estimate is not None:
-            self._tensors.set_gradients(estimate)
+            self._tensors.set_gradients(estimate, unused)
         self._ready = estimate is not None
         return self._ready
+
+    def _used_by_none(self, aggregator: Aggregator) -> list[int]:
+        """The numbers of the parameters that no worker has used, whose p.grad is None; collective.
+
+        [] with ``overlap``, where their blocks have left as zeros, and if the method asks for gradients.
+        """
+        if self._overlap is not None or self.aggregator.method.needs_function:
+            return []
+        everything = set(range(len(self._tensors.parameters)))
+        own = everything.intersection(*self._lacking.values())
+        if 0 in aggregator.tell_all(int(bool(own)), Operation.USED):
+            return []
+        return unused_by_all(own, aggregator.transport)
 
     def _refuse_others(self) -> None:
         """Raise ``ConfigError`` for a gradient that is not averaged: ranks would get other parameters."""

@@ -1,17 +1,19 @@
-"""Notice gradients that backward computes after they were averaged."""
+"""Notice gradients that backward computes, or the program sets, after they were averaged."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+
+from mpicomp.torch.content import Content
 
 
 class LateBackward:
-    """Whether a backward has given one of ``parameters`` a gradient since ``watch`` was called.
+    """Whether ``parameters`` have got other gradients since ``watch`` was called, by backward or otherwise.
 
-    came  whether it has; False after ``forget``
+    came  whether a backward has given one of them a gradient; False after ``forget``
 
     The parameters have hooks from ``watch`` to ``forget`` only, so that other backwards take no longer.
     """
@@ -19,6 +21,7 @@ class LateBackward:
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self._parameters = parameters
         self._handles: list[Any] = []
+        self._means: list[Tensor | None] = []  # the gradients as ``watch`` has found them
         self.came = False
 
     def watch(self) -> None:
@@ -26,12 +29,24 @@ class LateBackward:
         self.forget()
         trained = [p for p in self._parameters if p.requires_grad]  # torch refuses hooks on the others
         self._handles = [p.register_post_accumulate_grad_hook(self._note) for p in trained]
+        self._means = [p.grad for p in self._parameters]
 
     def forget(self) -> None:
         """Forget a backward that came, and notice none from here on."""
         for handle in self._handles:
             handle.remove()
-        self._handles, self.came = [], False
+        self._handles, self._means, self.came = [], [], False
+
+    def replaced(self) -> bytes:
+        """What the program has put in the place of gradients since ``watch``: which, and the smallest one.
+
+        b"" if it has replaced none.  A gradient that it has changed in place is not looked at.
+        """
+        pairs = enumerate(zip(self._parameters, self._means, strict=False))  # no means without ``watch``
+        there = {j: p.grad for j, (p, mean) in pairs if p.grad is not mean}
+        given = [g for g in there.values() if g is not None]
+        smallest = Content.of(min(given, key=lambda g: g.numel())).data if given else b""
+        return repr([*there]).encode() + smallest if there else b""
 
     def _note(self, parameter: nn.Parameter) -> None:
         self.came = True

@@ -63,7 +63,8 @@ class Compressed(Stateful):
     start_after the number of first steps that average whole gradients, as DDP does; then ``method`` begins
     overlap     compress and send each block of the gradient as soon as backward has it.  It needs
                 server="sharded", one worker on each rank, and one backward for each step.  Results are the
-                same as without.  Do not change gradients between backward and ``aggregate``
+                same as without, but for parameters that no worker uses in a step: these have the gradient 0.
+                Do not change gradients between backward and ``aggregate``
     group       the process group of torch.distributed whose ranks take part, in place of ``comm``; None: all
                 ranks that mpirun has started, or, without an MPI launcher, those of the default group
     options     the other options of ``Aggregator``: seed, comm, server, blocks, device, cuda_aware,
@@ -71,7 +72,9 @@ class Compressed(Stateful):
 
     With device="cuda" parameters on a GPU stay there; without it, their gradients are copied to the host and
     the estimate is copied back.
-    Parameters that need no gradient are left out.  float16 and bfloat16 gradients are averaged in float32.
+    Parameters that need no gradient are left out.  One that no worker uses in a step is left alone, as by the
+    optimiser itself, and the method's state for it is kept until its next gradient.  float16 and bfloat16
+    gradients are averaged in float32.
     The constructor, ``step`` and ``aggregate`` are collective: all ranks call them together.
     """
 
@@ -139,10 +142,11 @@ class Compressed(Stateful):
             own = options | seed_of(p, options)
             with in_fragment(p, fragments):
                 self.aggregators.append(Aggregator(method, tensors, workers=workers, **own))
-        self._whole = None
+        self._whole, self._compared = None, [self._tensors]
         if start_after:
             stepped = Tensors(trained(optimiser, module))  # by the inner optimiser, also with local steps
             stepped.optimiser = optimiser
+            self._compared.append(stepped)
             self._whole = Aggregator(DCGD(Identity()), stepped, workers=workers, **options)
             self.aggregators.append(self._whole)
         t = self.aggregator.transport
@@ -166,7 +170,7 @@ class Compressed(Stateful):
             self.local = LocalSteps(exchanged, schedule, self.outer, keep)
         for tensors in pieces:
             tensors.optimiser = self.outer or optimiser
-        self._brought, self._ready = {}, None
+        self._brought, self._lacking, self._ready = {}, {}, None
         self._overlap = Overlap(self._tensors, self.aggregator) if overlap else None
         self._clipping = ClippingWatch(self._tensors.parameters, t)
         self._late = LateBackward(self._tensors.parameters)

@@ -39,6 +39,8 @@ class Steps(Gradients):
                     "opt.aggregate() took gradients that GradScaler had scaled: scaler.unscale_(opt) first."
                 )
             ready = self._ready
+            if ready:
+                self._note_step()
             self._forget()
             if ready:
                 self.inner.step()

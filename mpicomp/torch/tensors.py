@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 from zlib import crc32
@@ -32,6 +32,7 @@ class Tensors(Packing):
     slices      the slice of each parameter in the vector
     optimiser   the optimiser whose settings the ranks compare in each call, and which parameters it may step,
                 or None
+    taken       a number for the steps that the optimiser has taken, which the ranks compare in each call
     device      the GPU that holds the parameters and the vector, or None if the vector is in numpy's memory
 
     An ``Aggregator`` made with this packing takes and returns the vector itself, shape (d,), so that one call
@@ -42,8 +43,9 @@ class Tensors(Packing):
 
     name: ClassVar[str] = "parameters"
     alike: ClassVar[str] = (
-        "the settings of the optimiser, such as its learning rate, or the parameters that need a gradient, "
-        "are not rank 0's: change them alike on all ranks, as by a schedule of the mean loss."
+        "the settings of the optimiser, such as its learning rate, the parameters that need a gradient, the "
+        "steps that were left out after opt.aggregate(), or the gradients that were put in the place of the "
+        "mean, are not rank 0's: decide alike on all ranks, as by the mean loss."
     )
     missing: ClassVar[str] = (
         "the gradient of a worker is missing: before opt.step(), for each i in opt.hosted, opt.zero_grad(), "
@@ -71,6 +73,7 @@ class Tensors(Packing):
         _refuse_overlap(parameters)
         self.device, self.settings = None, dict[str, object]()
         self.optimiser: Optimizer | None = None
+        self.taken = 0
         self.parameters = list(parameters.values())
         self.parts = Parts(tuple(Part(name, tuple(p.shape)) for name, p in parameters.items()), whole)
         wide = any(p.dtype == torch.float64 for p in self.parameters)
@@ -96,7 +99,7 @@ class Tensors(Packing):
         if self.optimiser is None:
             return 0
         stepped = bytes(p.requires_grad for p in self.parameters)  # the others it leaves alone
-        return crc32(settings(self.optimiser).encode() + stepped)
+        return crc32(settings(self.optimiser).encode() + stepped, self.taken)
 
     @property
     def description(self) -> str:
@@ -123,7 +126,9 @@ class Tensors(Packing):
         try:
             return self._joined(
                 [
-                    p.new_zeros(()).expand_as(p) if g is None else g
+                    p.new_zeros(()).expand_as(p)
+                    if g is None
+                    else g.detach()  # of backward(create_graph=True)
                     for p, g in zip(self.parameters, gradients, strict=True)
                 ]
             )
@@ -133,13 +138,17 @@ class Tensors(Packing):
                     _check_dense(part, g)
             raise
 
+    def without_gradient(self) -> set[int]:
+        """The numbers of the parameters whose p.grad is None."""
+        return {j for j, p in enumerate(self.parameters) if p.grad is None}
+
     def set_part(self, flat: Tensor, j: int, gradient: Tensor) -> None:
         """Copy the gradient of parameter j into its slice of ``flat``, a tensor made by ``empty``.
 
         Raises ``ConfigError`` for a sparse gradient.
         """
         _check_dense(self.parts.parts[j], gradient)
-        flat[self.slices[j]].copy_(gradient.reshape(-1))
+        flat[self.slices[j]].copy_(gradient.detach().reshape(-1))
 
     def empty(self) -> Tensor:
         """A new tensor of the vector's length and type, on the vector's device."""
@@ -159,11 +168,15 @@ class Tensors(Packing):
         """A new vector of the parameters' values."""
         return self._joined([p.detach() for p in self.parameters])
 
-    def set_gradients(self, vector: Array) -> None:
-        """Set each p.grad to its part of ``vector``, or to None for parameters that need no gradient."""
-        for p, g in zip(self.parameters, self.views(vector), strict=True):
+    def set_gradients(self, vector: Array, without: Collection[int] = ()) -> None:
+        """Set each p.grad to its part of ``vector``.
+
+        It is None, so that an optimiser leaves the parameter alone, for those that need no gradient and for
+        those whose numbers are in ``without``.
+        """
+        for j, (p, g) in enumerate(zip(self.parameters, self.views(vector), strict=True)):
             # ``data`` has a version of its own, which does not count the changes of its neighbours in memory.
-            p.grad = g.data if p.requires_grad else None  # torch leaves alone what has been frozen since
+            p.grad = g.data if p.requires_grad and j not in without else None
 
     @torch.no_grad()
     def set_values(self, vector: Array) -> None:

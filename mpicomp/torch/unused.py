@@ -1,8 +1,8 @@
-"""Find the parameters that a step of DDP does not use, on this rank or on all ranks."""
+"""Find the parameters that a step does not use, on this rank or on all ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ def reached(p: Tensor) -> bool:
     return torch._C._will_engine_execute_node(get_gradient_edge(p).node)
 
 
-def unused_by_all(own: Sequence[int], transport: Transport) -> list[int]:
+def unused_by_all(own: Collection[int], transport: Transport) -> list[int]:
     """The numbers that are in ``own`` on every rank, ascending; collective."""
     told: Any = transport.collect(set(own))
     return transport.ask_server(lambda: sorted(set.intersection(*told)))

@@ -16,7 +16,7 @@ from mpicomp.base.errors import MpicompError
 class Operation(IntEnum):
     """The kind of a collective call."""
 
-    BEGIN, CALL, SAVE, LOAD, RESTORE, SETTLE, MODEL, START, TELL, CLOSE = range(10)
+    BEGIN, CALL, SAVE, LOAD, RESTORE, SETTLE, MODEL, START, TELL, USED, CLOSE = range(11)
 
 
 _SAID = {
@@ -29,6 +29,7 @@ _SAID = {
     Operation.MODEL: "asks for the model of {}",
     Operation.START: "asks for the start of {}",
     Operation.TELL: "compares parameters for {}",
+    Operation.USED: "begins a step of the optimiser with {}",
     Operation.CLOSE: "has ended its work with {}",
 }
 

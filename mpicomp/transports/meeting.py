@@ -8,6 +8,7 @@ transports on the same ranks share.  There the ranks see that their calls differ
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from threading import Thread, current_thread
 
 from mpicomp.base.errors import MpicompError
 from mpicomp.transports.calls import Call, Operation, refuse_different
@@ -21,21 +22,33 @@ class Meeting(ABC):
 
     def __init__(self) -> None:
         self.names = ["a run"]
-        self._under_way = False
+        self._caller: Thread | None = None  # the thread whose call has not come to its end
+        self._broken = False  # whether an exception has ended such a call
 
     def tell_all(self, number: int) -> list[int]:
         """Allgather one ``number`` per rank, from 0 to 2⁶⁴ - 1, in rank order.
 
-        Raises ``MpicompError`` if an exception ended an earlier call before the other ranks had come.
+        Raises ``MpicompError`` if an exception ended an earlier call before the other ranks had come, and
+        during a call of another thread, whose messages would mix with those of this one.
         """
-        if self._under_way:
+        if self._broken:
             raise MpicompError(
                 "an exception has ended a call on this rank while it waited for the others, which go on with "
                 "that call: the ranks cannot work together any more. End the program."
             )
-        self._under_way = True
-        told = self._allgather(number)
-        self._under_way = False
+        if (caller := self._caller) is not None:
+            raise MpicompError(
+                f"the thread {caller.name!r} of this rank is in a call too, and ranks might begin the two in "
+                "different orders: make all calls of a program from one thread at a time."
+            )
+        self._caller = current_thread()
+        try:
+            told = self._allgather(number)
+        except BaseException:
+            self._broken = True
+            raise
+        finally:
+            self._caller = None
         return told
 
     @abstractmethod

@@ -9,6 +9,7 @@ import pytest
 
 import mpicomp
 from mpicomp import DIANA, EF21, Aggregator, ConfigError
+from mpicomp.base.errors import RecordError
 from mpicomp.compressors import Contractive, Unbiased
 
 
@@ -145,3 +146,20 @@ def test_an_error_of_the_compressor_itself_stays():
 
     with pytest.raises(ValueError, match="a fault of its own"):
         Wrong().compress(np.ones(10), None)
+
+
+@dataclass(frozen=True)
+class Weighing(Whole):
+    """A long array among its parameters."""
+
+    weights: np.ndarray | None = None
+
+
+def test_another_array_than_that_of_the_saved_state_is_refused(tmp_path):
+    """In an entry that numpy does not print, by less than it prints."""
+    weights = np.ones(3000)
+    Aggregator(EF21(Weighing(weights), gamma=1.0), like=np.zeros(4)).save(tmp_path / "s")
+    Aggregator(EF21(Weighing(weights.copy()), gamma=1.0), like=np.zeros(4)).load(tmp_path / "s")
+    weights[1500] += 1e-12
+    with pytest.raises(RecordError, match=r"method\.C"):
+        Aggregator(EF21(Weighing(weights), gamma=1.0), like=np.zeros(4)).load(tmp_path / "s")

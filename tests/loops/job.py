@@ -9,6 +9,7 @@ import json
 import sys
 import time
 import warnings
+from dataclasses import dataclass
 from hashlib import sha256
 
 import numpy as np
@@ -30,6 +31,7 @@ from mpicomp import (
     RandK,
     TopK,
 )
+from mpicomp.compressors import Contractive
 from mpicomp.transports.counters import prepare
 from tests.loops.test_aggregator import IN_BLOCKS, ONE_OF_EACH, PROBLEM, TO_CUT, WORKERS, flat, tree
 from tests.loops.test_overlap import ALONE
@@ -306,6 +308,36 @@ def wrong_shape():
 
 def other_method():
     Aggregator(EF21SGDM(TopK(k=3 + (RANK == 1)), eta=0.3), like=np.zeros(8))
+
+
+@dataclass(frozen=True)
+class Chosen(Contractive):
+    """The coordinates where ``keep`` is true."""
+
+    keep: np.ndarray
+
+    def compress(self, x, key):
+        return x[self.keep].view(np.uint8)
+
+    def decompress_add(self, buf, out, key, scale=1.0):
+        out[self.keep] += scale * buf.view(np.float64)
+
+    def nbytes(self, d):
+        return 8 * int(self.keep.sum())
+
+    def paper_bits(self, buf, d, key):
+        return 8 * buf.size
+
+    def alpha(self, d, n):
+        return 0.5
+
+
+def other_array():
+    """A long array in a compressor of one's own differs in an entry that numpy does not print."""
+    keep = np.arange(5000) % 2 == 0
+    keep[2000 + 2 * (RANK == 1)] = False
+    agg = Aggregator(EF21(Chosen(keep)), like=np.zeros(keep.size))
+    agg(np.ones(keep.size))
 
 
 def other_like():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -105,3 +106,52 @@ def test_another_structure_is_refused_by_names():
     agg = Aggregator(EF21(Identity()), like={"a": {"x": np.zeros(2)}})
     with pytest.raises(ConfigError, match=r"has the parts a\.y; expected, as at the start: a\.x"):
         agg({"a": {"y": np.zeros(2)}})
+
+
+def test_a_mapping_that_is_not_made_of_a_dict_comes_back_as_one(tmp_path):
+    """numpy's open files of several arrays are mappings; making one of a dict was a TypeError of numpy's."""
+    np.savez(tmp_path / "x.npz", w=np.ones(2), b=np.zeros(3))
+    with np.load(tmp_path / "x.npz") as opened:
+        estimate = Aggregator(EF21(Identity("f8")), like=opened)(opened)
+    assert type(estimate) is dict and list(estimate) == ["w", "b"]
+    np.testing.assert_array_equal(estimate["w"], np.ones(2))
+
+
+class Foreign:
+    """An array of a library that speaks DLPack, and no more of numpy's words."""
+
+    def __init__(self, values):
+        self._values, self.dtype = values, values.dtype
+
+    def __dlpack__(self, **options):
+        return self._values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._values.__dlpack_device__()
+
+
+class Standard(Foreign):
+    """One that names its library's functions, as the array API standard says; ``astype`` is one of them."""
+
+    def __array_namespace__(self):
+        return SimpleNamespace(
+            from_dlpack=lambda x: Standard(np.from_dlpack(x)),
+            astype=lambda x, dtype: Standard(x._values.astype(dtype)),
+            isfinite=lambda x: np.isfinite(x._values),
+            all=np.all,
+            finfo=np.finfo,
+        )
+
+
+def test_arrays_of_any_library_of_the_array_api_standard_come_back():
+    like = {"a": Standard(np.ones(2, np.float32)), "b": np.ones(3)}
+    agg = Aggregator(EF21(Identity("f8")), like=like, workers=2)
+    estimate = agg({i: {"a": Standard(np.full(2, 3e38, np.float32)), "b": np.ones(3)} for i in range(2)})
+    assert type(estimate["a"]) is Standard and estimate["a"].dtype == np.float32
+    np.testing.assert_array_equal(estimate["a"]._values, np.full(2, 3e38, np.float32))
+
+
+def test_a_library_that_takes_nothing_back_is_refused_at_the_start():
+    """It was an AttributeError after the first exchange."""
+    with pytest.raises(ConfigError, match=r"part 'x' a Foreign of tests, which has no from_dlpack"):
+        Aggregator(EF21(Identity()), like=Foreign(np.ones(3)))

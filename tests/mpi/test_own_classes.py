@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,8 @@ import pytest
 
 import mpicomp
 from mpicomp.base.errors import MpicompError
+from mpicomp.methods.base import Message
+from mpicomp.methods.support.averaging import Each
 from mpicomp.text.config import parse_method, parse_problem
 from mpicomp.transports.launcher import launched_ranks
 from mpicomp.transports.local import Local
@@ -29,6 +31,44 @@ def test_every_rank_imports_the_file_and_the_run_is_that_of_one_process():
     assert here.ranks == min(launched_ranks(), here.ranks) > 1
     assert here.iterates_sha256 == alone.iterates_sha256
     assert here.ledger.up_bytes == alone.ledger.up_bytes == 8 * 6 * 3 * 8
+
+
+@dataclass(frozen=True)
+class Late(own_file.Plain):
+    """A method that keeps each broadcast, and steps by that of the round before; so does its server."""
+
+    down: own_file.First = field(default_factory=lambda: own_file.First(k=3))
+
+    @dataclass
+    class Replica:
+        x: np.ndarray
+        last: np.ndarray
+
+    def replica(self, x0):
+        return self.Replica(x0.copy(), np.zeros(24, np.uint8))
+
+    def server_step(self, server, replica, key):
+        kept = []
+
+        def close():
+            mean = np.zeros_like(replica.x)
+            for key_i, up in kept:
+                self.C.decompress_add(up.m, mean, key_i, 1 / key.n)
+            return Message(self.down.compress(mean, key))
+
+        return Each(lambda key_i, up: kept.append((key_i, up)), close)
+
+    def replica_step(self, r, broadcast, key):
+        self.down.decompress_add(r.last, r.x, key, -self.gamma)
+        r.last = broadcast.m
+
+
+def test_messages_that_a_method_keeps_stay_what_they_were():
+    """The next message comes to the same memory."""
+    method, options = Late(own_file.First(k=3), gamma=0.1), {"workers": 6, "rounds": 5}
+    here = mpicomp.run(method, own_file.Centre(d=6), **options)
+    alone = mpicomp.run(method, own_file.Centre(d=6), **options, transport=Local(6))
+    assert here.iterates_sha256 == alone.iterates_sha256
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ def ddp(model):
 def overlapped():
     """Gradients that leave while backward goes on give the bits and the bytes of those that wait.
 
-    One parameter has no gradient in some steps, and gradients are clipped after ``aggregate``.
+    One parameter has no gradient in some steps of a rank, and gradients are clipped after ``aggregate``.
     """
     told = []
     for blocks in (2, 3, 7):
@@ -156,7 +156,7 @@ def overlapped():
                 opt = compressed(whole, method, server="sharded", blocks=blocks, overlap=overlap)
                 for k in range(6):
                     opt.zero_grad()
-                    extra = unused(torch.ones(4)).sum() if k % 3 == WORLD.rank % 2 else 0.0
+                    extra = unused(torch.ones(4)).sum() if k % 2 == WORLD.rank % 2 else 0.0
                     (loss(model, WORLD.rank, k) + extra).backward()
                     opt.aggregate()
                     torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
@@ -413,6 +413,38 @@ def frozen_alone():
         model[0].bias.requires_grad_(False)
         train(opt, model, range(6, 10))
         opt.check()
+    return WORLD.allgather(said)
+
+
+def stepped_alone():
+    """Rank 1 leaves a step out after ``aggregate``, or puts its own gradients there; what is said next.
+
+    With the same on both ranks they go on.
+    """
+    said = []
+    for where, alone in (("step", True), ("gradients", True), ("step", False), ("gradients", False)):
+        model = network()
+        opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model)
+        for k in range(3):
+            if k == 2 and alone:
+                try:
+                    train(opt, model, [k])
+                except ConfigError as error:
+                    said.append(str(error))
+                break
+            opt.zero_grad()
+            loss(model, WORLD.rank, k).backward()
+            opt.aggregate()
+            here = k == 1 and (WORLD.rank == 1 or not alone)
+            if here and where == "gradients":
+                of = loss(model, WORLD.rank if alone else 7, k)
+                own = torch.autograd.grad(of, [*model.parameters()])
+                for p, g in zip(model.parameters(), own, strict=True):
+                    p.grad = g
+            if not (here and where == "step"):
+                opt.step()
+        else:
+            opt.check()
     return WORLD.allgather(said)
 
 

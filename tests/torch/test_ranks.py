@@ -176,16 +176,23 @@ def test_models_that_differ_are_named_by_their_first_difference():
 
 
 def test_rates_that_become_different_are_refused_before_the_step():
-    said = "on rank 1 the settings of the optimiser, such as its learning rate, or the parameters that need"
+    said = "on rank 1 the settings of the optimiser, such as its learning rate, the parameters that need"
     for theirs in told(2, "schedules_of_their_own"):
         assert len(theirs) == 6 and all(one.startswith(said) for one in theirs)
 
 
 def test_a_parameter_that_is_frozen_on_one_rank_is_refused_before_the_step():
     """Rank 0 would step it, and rank 1 would not.  Frozen on all ranks it stays."""
-    said = "or the parameters that need a gradient, are not rank 0's: change them alike on all ranks"
+    said = "the parameters that need a gradient, the steps that were left out after opt.aggregate()"
     for theirs in told(2, "frozen_alone"):
         assert len(theirs) == 3 and all(said in one for one in theirs)
+
+
+def test_a_step_that_one_rank_leaves_out_or_takes_with_its_own_gradients_is_refused_in_the_next():
+    """The ranks' parameters differ by then.  What all ranks do alike is theirs to choose."""
+    said = "the steps that were left out after opt.aggregate(), or the gradients that were put in the place"
+    for theirs in told(2, "stepped_alone"):
+        assert len(theirs) == 2 and all(said in one for one in theirs)
 
 
 def test_what_is_alike_passes():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 
 import pytest
@@ -48,3 +49,23 @@ def test_a_call_that_an_exception_has_ended_is_not_taken_for_the_next():
     meeting.patience.until = patience
     with pytest.raises(MpicompError, match="an exception has ended a call on this rank while it waited"):
         meeting.tell_all(4)
+
+
+def test_a_call_during_that_of_another_thread_names_the_thread():
+    """It was said that an exception had ended a call, and to end the program."""
+    mpi = pytest.importorskip("mpi4py.MPI", exc_type=(ImportError, RuntimeError))
+    from mpicomp.transports.mpi_meeting import MpiMeeting
+
+    meeting = MpiMeeting(mpi.COMM_SELF)
+    patience, said = meeting.patience.until, []
+
+    def call_in_a_thread(come):
+        with ThreadPoolExecutor() as pool:
+            said.append(pool.submit(meeting.tell_all, 4).exception())
+        patience(come)
+
+    meeting.patience.until = call_in_a_thread
+    assert meeting.tell_all(3) == [3]
+    assert "the thread 'MainThread' of this rank is in a call too" in str(said[0])
+    meeting.patience.until = patience
+    assert meeting.tell_all(5) == [5]
