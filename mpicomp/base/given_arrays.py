@@ -6,6 +6,9 @@ Masks are refused.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from hashlib import sha256
 from math import isfinite
 from typing import Any
 
@@ -66,12 +69,30 @@ def as_array(what: str, given: Any, error: type[MpicompError] = ConfigError) -> 
 
 
 def in_full(value: object) -> str:
-    """``repr(value)``, with all entries of the arrays in it, to their last digit.
+    """``repr(value)``, and the SHA-256 of the arrays in it, in fields, dicts, lists and tuples.
 
-    numpy's own leaves out most of a long array, so that two of them may look alike.
+    numpy leaves out digits, and most entries of a long array, so that two of them may look alike.
     """
-    with np.printoptions(threshold=sys.maxsize, linewidth=sys.maxsize, floatmode="unique"):
+    arrays = [*_arrays(value)]
+    if not arrays:
         return repr(value)
+    digest = sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.str} {array.shape}".encode() + array.tobytes())
+    return f"{value!r}, sha256 {digest.hexdigest()[:12]}"
+
+
+def _arrays(value: Any) -> Iterator[NDArray[Any]]:
+    if isinstance(value, np.ndarray):
+        if not value.dtype.hasobject:  # whose bytes are addresses
+            yield value
+    elif is_dataclass(value):
+        yield from _arrays([getattr(value, f.name) for f in fields(value)])
+    elif isinstance(value, dict):
+        yield from _arrays([*value.values()])
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _arrays(one)
 
 
 def is_finite(x: Any) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.averaging.books import advice
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
+from mpicomp.base.given_arrays import in_full
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
@@ -86,7 +87,8 @@ class Session:
         self.config = {"method": type(loop.method).__name__, "problem": repr(problem)}
         self.config |= {"data": problem.fingerprint(), "workers": str(t.n), "seed": str(loop.seed)}
         self.config |= {"device": "cpu" if kernels.device() is None else "cuda"}
-        self.config |= {f"method.{f.name}": repr(getattr(loop.method, f.name)) for f in fields(loop.method)}
+        given = {f.name: getattr(loop.method, f.name) for f in fields(loop.method)}
+        self.config |= {f"method.{name}": in_full(value) for name, value in given.items()}
         # In runs of older versions these are missing; a run without them has the defaults.
         self.config |= {} if loop.blocks == 1 else {"blocks": str(loop.blocks)}
         self.config |= {"server": "allreduce"} if loop.server_name == "allreduce" else {}

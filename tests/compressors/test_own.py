@@ -10,6 +10,7 @@ import pytest
 import mpicomp
 from mpicomp import DIANA, EF21, Aggregator, ConfigError
 from mpicomp.base.errors import RecordError
+from mpicomp.base.given_arrays import in_full
 from mpicomp.compressors import Contractive, Unbiased
 
 
@@ -163,3 +164,29 @@ def test_another_array_than_that_of_the_saved_state_is_refused(tmp_path):
     weights[1500] += 1e-12
     with pytest.raises(RecordError, match=r"method\.C"):
         Aggregator(EF21(Weighing(weights), gamma=1.0), like=np.zeros(4)).load(tmp_path / "s")
+
+
+def test_a_run_is_not_resumed_with_another_array(tmp_path):
+    options = {
+        "problem": mpicomp.Logistic(data="digits", lam=0.1),
+        "workers": 2,
+        "rounds": 5,
+        "out": tmp_path / "run",
+    }
+    weights = np.ones(3000)
+    mpicomp.run(EF21(Weighing(weights), gamma=0.1), **options)
+    mpicomp.run(EF21(Weighing(weights.copy()), gamma=0.1), resume=True, **options)
+    weights[1500] += 1e-12
+    with pytest.raises(RecordError, match=r"method\.C"):
+        mpicomp.run(EF21(Weighing(weights), gamma=0.1), resume=True, **options)
+
+
+def test_arrays_are_told_apart_in_every_entry_type_and_shape():
+    """At any length at once; without arrays it is the repr."""
+    a = np.arange(10.0**6)
+    b = a.copy()
+    b[5 * 10**5] = -1
+    assert in_full(Weighing(a)) == in_full(Weighing(a.copy())) != in_full(Weighing(b))
+    others = [a, a.astype("f4"), a.reshape(1000, 1000), a[:0], [a, a], {"w": (b, 1)}]
+    assert len({in_full(Weighing(w)) for w in others}) == len(others)
+    assert in_full(Weighing(None)) == repr(Weighing(None))
