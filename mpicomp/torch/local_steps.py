@@ -29,7 +29,7 @@ from mpicomp.torch.fragments import Fragment, Schedule
 
 DELAY = "delay"  # a value of ``keep``
 _BIASED = Contractive | Absolute
-# Outer momentum did no harm with block floats of 4 bits, whose alpha is 0.6 (docs/training.md).
+# Outer momentum did no harm with block floats of 4 bits, whose alpha is 0.6 (docs/results/local-steps.md).
 _KEEPS = 0.55
 
 
@@ -161,7 +161,7 @@ def warn_of_momentum(fragments: Sequence[Fragment], outer: Optimizer) -> None:
         warnings.warn(
             f"outer has momentum, and {type(fragments[0].aggregator.method).__name__} sends later what it "
             "leaves out now: together they may overshoot. Take torch.optim.SGD without momentum for outer; "
-            "docs/training.md has losses.",
+            "docs/results/local-steps.md has losses.",
             stacklevel=3,
         )
 

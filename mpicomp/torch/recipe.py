@@ -29,8 +29,12 @@ SPARSE_LOCO = DoubleSqueeze(
     QuantizedTopK(k=0.05, Q=TwoMeans()), QuantizedTopK(k=0.2, Q=TwoMeans()), decay=0.95, average="senders"
 )
 NEGLIGIBLE = 0.05  # of the time: an exchange that takes less is not worth compressing
-# DiLoCo's outer steps; of the rates 0.2, 0.3, 0.5, 0.7 and 1 the best in docs/training.md.
+# DiLoCo's outer steps; of the rates 0.2, 0.3, 0.5, 0.7 and 1 the best in docs/results/local-steps.md.
 NESTEROV = {"lr": 0.3, "momentum": 0.9, "nesterov": True}
+AT_A_CONSTANT_RATE = (
+    "The outer momentum is for a constant learning rate: where that decays, leave outer out, which adds the "
+    "mean change (docs/results/local-steps.md)."
+)
 PLAIN = {"lr": 0.7}  # SparseLoCo's outer steps; of 0.5, 0.7 and 1 the best on a transformer there; 1 on a CNN
 
 
@@ -82,13 +86,14 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
     steps between two exchanges:
 
     * whole gradients in each step;
-    * gradients of 8 bits in each step, in both directions, with error feedback.  In four of five
-      programs of docs/training.md they ended where whole gradients did;
-    * whole changes of the parameters, every 8 steps;
-    * changes of 4 bits, in both directions, every 8 steps.  In docs/training.md they ended within 0.006
-      nats of whole changes (a transformer of 120,576 parameters, three seeds);
-    * SparseLoCo, every 8 steps, compressed up and down.  In docs/training.md its loss was 0.02 to 0.04 nats
-      above that of whole changes (a transformer, three seeds).
+    * gradients of 8 bits in each step, in both directions, with error feedback.  They ended where whole
+      gradients did in five programs (docs/training.md);
+    * whole changes of the parameters, every 8 steps, with outer momentum;
+    * changes of 4 bits, in both directions, every 8 steps, which ended within 0.02 nats of whole changes, at
+      a constant rate with outer momentum and at one that decays without (a transformer of 120,576 parameters,
+      docs/results/local-steps.md);
+    * SparseLoCo, every 8 steps, compressed up and down.  Its loss was 0.02 to 0.04 nats above that of the
+      best whole changes (the same transformer).
 
     If even SparseLoCo's exchange takes longer, its messages travel during as many of the next steps as they
     need, at most 4.
@@ -121,19 +126,19 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
     if eight <= NEGLIGIBLE * step_seconds:
         why = f"In 8 bits, {human_bytes(size)}, it is {human_time(eight)}, below 5 % of a step."
         return Recipe(EIGHT_BITS, SERVER, None, (told, why))
+    local = SERVER | {"sync_every": EVERY}
     if dense <= NEGLIGIBLE * EVERY * step_seconds:
         why = f"That is below 5 % of {EVERY} steps: whole changes every {EVERY} steps, as in DiLoCo."
-        return Recipe(DCGD(Identity()), SERVER | {"sync_every": EVERY}, NESTEROV, (told, why))
+        return Recipe(DCGD(Identity()), local, NESTEROV, (told, why, AT_A_CONSTANT_RATE))
     size = FOUR_BITS.C.mean_nbytes(d, ranks)
     four = 8 * 2 * size * others / bits
     if four <= NEGLIGIBLE * EVERY * step_seconds:
         why = f"In 4 bits, {human_bytes(size)}, it is {human_time(four)}, below 5 % of {EVERY} steps."
-        return Recipe(FOUR_BITS, SERVER | {"sync_every": EVERY}, NESTEROV, (told, why))
+        return Recipe(FOUR_BITS, local, NESTEROV, (told, why, AT_A_CONSTANT_RATE))
     up, down = (C.mean_nbytes(d, ranks) for C in (SPARSE_LOCO.C, SPARSE_LOCO.down))
     sparse = 8 * (up + down) * others / bits
     sizes = f"about {human_bytes(up)} up and {human_bytes(down)} down"
     reasons = [told, f"SparseLoCo's messages, {sizes}, take {human_time(sparse)}."]
-    local = SERVER | {"sync_every": EVERY}
     if sparse > NEGLIGIBLE * EVERY * step_seconds:
         local |= {"delay": ceil(min(sparse / step_seconds, EVERY // 2)), "keep": "delay"}
         reasons.append(

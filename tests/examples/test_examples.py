@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import log
 from pathlib import Path
 
 import pytest
@@ -45,8 +46,29 @@ def test_language_model(tmp_path):
     figure = tmp_path / "loss.png"
     text = ran(2, "language_model.py", "--steps", "40", "--figure", str(figure))
     losses = [float(loss) for loss in re.findall(r"(\d\.\d+) nats", text)]
-    assert len(losses) == 8 and figure.stat().st_size > 5000
+    assert len(losses) == 9 and figure.stat().st_size > 5000
     assert losses[0] < 3.5 < 4.85  # log 128, that of a model that knows nothing
+
+
+def test_five_programs():
+    """Each program learns; gradients of 8 and of 4 bits take it where whole ones do, with fewer bytes."""
+    pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
+    text = ran(2, "five_programs.py", "--data", "digits", "--steps", "24")
+    lines = [
+        re.fullmatch(r"(\w+): (.+): (\S+) (.+), (\S+) MB that a rank sends and gets", line)
+        for line in text.splitlines()
+    ]
+    rows = {(row[1], row[2]): (float(row[3]), float(row[5])) for row in lines}
+    ignorant = {"words": log(27), "VAE": 64 * log(2), "text": log(128)}  # each outcome equally likely
+    assert len(rows) == 5 * 8 and {program for program, _ in rows} == {"CNN", "LSTM"} | set(ignorant)
+    for program in ("words", "CNN", "LSTM", "VAE", "text"):
+        moved = [rows[program, label][1] for label in ("dense", "8 bits both ways", "4 bits both ways")]
+        assert moved[0] > 3.5 * moved[1] > 1.8 * 3.5 * moved[2]
+    for program, worst in ignorant.items():
+        dense = rows[program, "dense"][0]
+        assert dense < worst
+        assert abs(rows[program, "8 bits both ways"][0] - dense) < 0.01 * dense
+        assert abs(rows[program, "4 bits both ways"][0] - dense) < 0.02 * dense
 
 
 def test_quantiser_errors():

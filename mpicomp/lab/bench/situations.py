@@ -9,7 +9,7 @@ from __future__ import annotations
 from mpicomp.lab.bench.situation import Row, Seen, Situation
 
 GRADIENTS, ROBUSTNESS = "results/gradient-methods.md", "results/robustness.md"
-TRAINING, PERMK = "training.md", "results/permk.md"
+TRAINING, PERMK = "results/training.md", "results/permk.md"
 F4 = "down=lossless(values=f4)"  # broadcasts in float32, as in the tables
 
 
@@ -201,7 +201,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation(
         "Batches, a link that is fast against a gradient",
         f"efsgd(C=identity, gamma=0.1, batch=32, {F4})",
-        "one host: 8.38 s to an accuracy, EF14 10.9 ([training](training.md#to-an-accuracy))",
+        "one host: 8.38 s to an accuracy, EF14 10.9 ([training](results/training.md#to-an-accuracy))",
         advised=True,
         dense=True,
         batches=True,
@@ -211,8 +211,8 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation(
         "Batches, a step long enough for a quarter of the bytes",
         "doublesqueeze(C=block_float, down=block_float, gamma=0.1, batch=32)",
-        "the score of whole gradients in four of five programs, 3.9 times fewer bytes up "
-        "([training](training.md#five-programs-of-others))",
+        "the score of whole gradients in five programs, 2.7 to 3.9 times fewer bytes "
+        "([training](training.md#five-programs))",
         advised=True,
         batches=True,
         most_d=1199882,
@@ -222,7 +222,7 @@ SITUATIONS: tuple[Situation, ...] = (
         "Batches, a slower link",
         f"ef14(C=topk(k=0.01), gamma=0.1, batch=32, {F4})",
         "440 and 360 steps to an accuracy, dense 360 and 240; 12.3 and 17.5 s at 100 Mbit/s, dense 30.4 "
-        "and 132 ([training](training.md#to-an-accuracy))",
+        "and 132 ([training](results/training.md#to-an-accuracy))",
         advised=True,
         batches=True,
         seen=_to_accuracy("EF14, TopK 1 %, ours", 440, 360, 440),
@@ -233,7 +233,7 @@ SITUATIONS: tuple[Situation, ...] = (
         "Batches, bytes in both directions",
         "doublesqueeze(C=topk(k=0.01), down=topk(k=0.01), gamma=0.1, batch=32)",
         "600 and 360 steps to an accuracy, dense 360 and 240; 16.5 and 14.6 s at 100 Mbit/s, dense 30.4 "
-        "and 132 ([training](training.md#to-an-accuracy))",
+        "and 132 ([training](results/training.md#to-an-accuracy))",
         advised=True,
         batches=True,
         up=False,
