@@ -1,4 +1,4 @@
-"""Five public training programs, with their gradients averaged in several ways.
+"""Five training programs, four of them public, with their gradients averaged in several ways.
 
     mpicomp data fetch mnist
     mpicomp data fetch mnist.t
@@ -6,7 +6,7 @@
 
 They are makemore's MLP, here on the words of Python's standard library, torch's examples ``mnist``,
 ``mnist_rnn`` and ``vae``, and the network of ``language_model.py`` at a constant rate.  Each has its own
-optimiser and learning rate; all but the last are cut short.  Every rank has a share of the samples.
+optimiser and learning rate; the public ones are cut short.  Every rank has a share of the samples.
 ``--data digits`` needs no download.
 """
 

@@ -69,7 +69,7 @@ def as_array(what: str, given: Any, error: type[MpicompError] = ConfigError) -> 
 
 
 def in_full(value: object) -> str:
-    """``repr(value)``, and the SHA-256 of the arrays in it, in fields, dicts, lists and tuples.
+    """``repr(value)``, and the SHA-256 of the arrays in it, in fields that it shows, dicts, lists and tuples.
 
     numpy leaves out digits, and most entries of a long array, so that two of them may look alike.
     """
@@ -86,8 +86,8 @@ def _arrays(value: Any) -> Iterator[NDArray[Any]]:
     if isinstance(value, np.ndarray):
         if not value.dtype.hasobject:  # whose bytes are addresses
             yield value
-    elif is_dataclass(value):
-        yield from _arrays([getattr(value, f.name) for f in fields(value)])
+    elif is_dataclass(value) and not isinstance(value, type):
+        yield from _arrays([getattr(value, f.name) for f in fields(value) if f.repr])
     elif isinstance(value, dict):
         yield from _arrays([*value.values()])
     elif isinstance(value, list | tuple):

@@ -139,8 +139,11 @@ class Aggregator(Resumable):
     def tell_all(self, number: int, asks: Operation = Operation.TELL) -> list[int]:
         """Gather a ``number`` below 2³² from each rank, in rank order; a single entry if all are equal.
 
+        It belongs to the step that comes, which an error names.
+
         asks  what the ranks do with it: a rank that does something else meanwhile is named
         """
+        self.transport.activity = f"step {self.steps}"
         return self._agreement.begin(asks, lambda: number)
 
     @operation

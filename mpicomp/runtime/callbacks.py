@@ -9,6 +9,7 @@ these objects, and only rank 0's object writes.
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from dataclasses import asdict
 from importlib.util import find_spec
 from math import isfinite
@@ -22,6 +23,8 @@ from mpicomp.base.files import as_path
 from mpicomp.compressors.base import Array
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.session import Callback
+
+_ROW = b'{"round"'  # how a row begins in a file of ``JSONLines``
 
 
 def together(*callbacks: Callback) -> Callback:
@@ -70,7 +73,8 @@ class JSONLines:
             first = file.read(40)
             file.seek(max(0, file.seek(0, SEEK_END) - 1))
             last = file.read()
-        if first.strip() and not first.startswith(b'{"round"'):
+        started = first.removeprefix(BOM_UTF8).lstrip()  # perhaps cut short
+        if not started.startswith(_ROW[: len(started)]):
             raise RecordError(
                 f"{self.path} begins with {first.decode(errors='replace')!r}, so it holds no rows of a run; "
                 "rows are appended to those of a run only. Name another file."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -190,3 +190,18 @@ def test_arrays_are_told_apart_in_every_entry_type_and_shape():
     others = [a, a.astype("f4"), a.reshape(1000, 1000), a[:0], [a, a], {"w": (b, 1)}]
     assert len({in_full(Weighing(w)) for w in others}) == len(others)
     assert in_full(Weighing(None)) == repr(Weighing(None))
+    assert in_full(Weighing(Weighing)) == repr(Weighing(Weighing))  # a class is no array's holder
+
+
+def test_a_field_that_repr_leaves_out_is_not_compared():
+    """Such as a table that is made when it is needed."""
+
+    @dataclass(frozen=True)
+    class Tabled(Whole):
+        table: np.ndarray | None = field(default=None, repr=False, compare=False)
+
+    C = Tabled()
+    Aggregator(EF21(C, gamma=1.0), like=np.zeros(4))
+    before = in_full(C)
+    object.__setattr__(C, "table", np.ones(9))
+    assert in_full(C) == before

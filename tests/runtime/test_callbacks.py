@@ -49,6 +49,19 @@ def test_a_resumed_run_goes_on_in_its_file(tmp_path):
     assert lines(tmp_path / "rows.jsonl") == [asdict(row) for row in run.rows]
 
 
+@pytest.mark.parametrize(
+    "start", [b"", b"\n", b'{"ro', b'{"round": 1, "f"', b' {"round": 3}\n', b'\xef\xbb\xbf{"round": 3}\n']
+)
+def test_rows_follow_those_that_were_cut_short_or_edited(start, tmp_path):
+    (tmp_path / "rows").write_bytes(start)
+    callback = callbacks.JSONLines(tmp_path / "rows")
+    run = mpicomp.run(GD(gamma=0.2), QUADRATICS, callback=callback, **SETTINGS)
+    found = (tmp_path / "rows").read_bytes()
+    assert found.startswith(start)
+    kept = [json.loads(line) for line in found.decode().splitlines()[-len(run.rows) :]]
+    assert kept == [asdict(row) for row in run.rows]
+
+
 def test_a_file_that_holds_something_else_stays_as_it_is(tmp_path):
     """A slip of the name, such as that of another run's record, put rows at the end of that file."""
     other = tmp_path / "other"

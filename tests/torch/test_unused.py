@@ -100,3 +100,18 @@ def test_gradients_of_a_backward_that_creates_a_graph_are_averaged(overlap):
             opt.zero_grad()
         found.append(values(model))
     assert found[0] == found[1]
+
+
+def test_every_call_of_a_step_names_that_step():
+    """An error while a rank waits in it, for one that has ended, named the step before."""
+    model = network()
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), EF21(TopK(k=0.5), gamma=1.0))
+    transport, named = opt.aggregator.transport, []
+    tell_all = transport.tell_all
+    transport.tell_all = lambda number: named.append(transport.activity) or tell_all(number)
+    for k in range(3):
+        opt.zero_grad()
+        model(batch(0, k)[0]).square().mean().backward()
+        opt.step()
+        assert named and set(named) == {f"step {k}"}
+        named.clear()
