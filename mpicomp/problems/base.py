@@ -133,6 +133,17 @@ def constants_of(problem: Problem, n: int) -> Constants:
     return c
 
 
+def parts_of(problem: Problem) -> Parts:
+    """The problem's parts.  Raises ``ConfigError`` if it gives something else."""
+    parts = problem.parts()
+    if not isinstance(parts, Parts):
+        name = f"{type(problem).__name__}.parts()"
+        raise ConfigError(
+            f"{name} gives {one_line(parts)}; expected mpicomp.Parts of mpicomp.Part(name, shape)."
+        )
+    return parts
+
+
 class Known:
     """``Constants`` for the theorem of ``method``: L_i, L_plus, L_pm, L_max, L_mean and L_tilde are never
     None.

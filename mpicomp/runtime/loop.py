@@ -24,7 +24,7 @@ from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.scattering import ScatteringMethod
-from mpicomp.problems.base import Problem, constants_of, objective_of
+from mpicomp.problems.base import Problem, constants_of, objective_of, parts_of
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.digest import Digest
 from mpicomp.runtime.measure import Measured, Measurement, is_float, measure
@@ -57,7 +57,7 @@ class Loop:
         self.objectives = {i: Measured(f.on_device(), t.clock, i) for i, f in objectives.items()}
         # Broadcast by the server: ranks that started at different points would stay apart.
         start = kernels.to_device(t.ask_server(lambda: _start(problem, x0)))
-        parts = problem.parts()
+        parts = t.raise_on_all(lambda: parts_of(problem))
         cut = Blocks.cut(parts, blocks) if blocks > 1 else None
         resolved = t.ask_server(
             lambda: method.bound(parts).resolve(lambda: constants_of(problem, n), start.size, n, cut)

@@ -337,6 +337,16 @@ def test_what_is_no_objective_is_refused():
             mpicomp.run(METHODS[0], Gives(Bowl), workers=2, rounds=1)
 
 
+@pytest.mark.parametrize(("given", "said"), [([("w", (4, 5))], r"\[\('w', \(4, 5\)\)\]"), (None, "None")])
+def test_parts_that_are_none_are_refused_by_name(given, said):
+    class Gives(Own):
+        def parts(self):
+            return given
+
+    with pytest.raises(ConfigError, match=rf"Gives\.parts\(\) gives {said}; expected mpicomp\.Parts"):
+        mpicomp.run(METHODS[0], Gives(Bowl), workers=2, rounds=1)
+
+
 def test_the_traceback_of_an_error_in_a_gradient_shows_the_rounds_the_method_and_the_user():
     """At most 10 of its frames are ours, and none is of a compressor, a codec or the server's averaging."""
 

@@ -38,7 +38,7 @@ from mpicomp.lab.experiment.study import Study
 from mpicomp.lab.experiment.suite import Entry, Portion, Suite, Task
 from mpicomp.lab.experiment.tuning import Tuning, tune
 from mpicomp.methods import Method
-from mpicomp.problems.base import constants_of
+from mpicomp.problems.base import constants_of, parts_of
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row, read_facts, remove_run
 from mpicomp.runtime.rounds import check_device
@@ -153,7 +153,7 @@ def _control(suite: Suite, dedicated: bool) -> Iterator[Transport]:
 
 def _check(suite: Suite, work: list[Task], placement: Placement, of: str = "") -> None:
     """Raise ``ConfigError`` if the problem or ``placement`` refuses a method; ``of`` precedes its label."""
-    problem, n, parts = suite.problem, suite.workers, suite.problem.parts()
+    problem, n, parts = suite.problem, suite.workers, parts_of(suite.problem)
     d, constants = problem.dimension(), cache(lambda: constants_of(problem, n))
     cut = placement.block_count(n)
     blocks = Blocks.cut(parts, cut) if cut > 1 else None
