@@ -123,12 +123,10 @@ class Tensors(Packing):
         """
         if gradients is None:
             gradients = [p.grad for p in self.parameters]
-        try:
+        try:  # detached: after backward(create_graph=True) gradients have a graph
             return self._joined(
                 [
-                    p.new_zeros(()).expand_as(p)
-                    if g is None
-                    else g.detach()  # of backward(create_graph=True)
+                    p.new_zeros(()).expand_as(p) if g is None else g.detach()
                     for p, g in zip(self.parameters, gradients, strict=True)
                 ]
             )
