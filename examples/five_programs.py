@@ -17,7 +17,17 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 import torch
-from language_model import BOTH_WAYS, FOUR_BITS, LENGTH, NESTEROV, PLAIN, SPARSE_LOCO, Transformer, source
+from language_model import (
+    BOTH_WAYS,
+    FOUR_BITS,
+    HALF_AHEAD,
+    LENGTH,
+    NESTEROV,
+    PLAIN,
+    SPARSE_LOCO,
+    Transformer,
+    source,
+)
 from mpi4py import MPI
 from torch import nn
 from torch.nn import functional as F
@@ -42,6 +52,7 @@ CONTESTANTS = {
     "8 local steps, 4 bits both ways": (FOUR_BITS, LOCAL, NESTEROV),
     "8 local steps, SparseLoCo": (SPARSE_LOCO, LOCAL, PLAIN),
     "8 local steps, SparseLoCo both ways": (BOTH_WAYS, LOCAL, PLAIN),
+    "8 local steps, SparseLoCo both ways, half ahead": (BOTH_WAYS, LOCAL | HALF_AHEAD, PLAIN),
 }
 STDLIB = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
 

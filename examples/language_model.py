@@ -34,10 +34,19 @@ PLAIN = {"lr": 0.7}
 TWO_BITS = QuantizedTopK(k=0.03, Q=TwoMeans())  # signs with two magnitudes, 1.72 bits a value
 # Error feedback in the place of outer momentum: the memory decays, and means are over the senders.
 SPARSE_LOCO = EFSGD(TWO_BITS, decay=0.95, average="senders", down=Lossless(forward=True))
-UP, DOWN = (QuantizedTopK(k=k, Q=TwoMeans()) for k in (0.05, 0.2))
-BOTH_WAYS = DoubleSqueeze(UP, DOWN, decay=0.95, average="senders")
+
+
+def sparse_both_ways(up, down):
+    """SparseLoCo whose broadcasts are sparse too: the shares of the change that go up and down."""
+    C, D = (QuantizedTopK(k=k, Q=TwoMeans()) for k in (up, down))
+    return DoubleSqueeze(C, D, decay=0.95, average="senders")
+
+
+BOTH_WAYS, FEWER = sparse_both_ways(0.05, 0.2), sparse_both_ways(0.02, 0.07)
 FOUR_BITS = DoubleSqueeze(BlockFloat(bits=4), BlockFloat(bits=4))
-EIGHT, SIXTEEN = {"sync_every": 8}, {"sync_every": 16}
+EIGHT = {"sync_every": 8}
+# Half of what a rank has not sent yet stays in its own parameters.
+HALF_AHEAD = {"ahead": 0.5}
 DELAYED = {"delay": 2, "keep": "delay"}  # an exchange travels during two steps, and what these change is kept
 CONTESTANTS = {
     "dense": (DCGD(Identity()), {}, None),
@@ -47,8 +56,9 @@ CONTESTANTS = {
     "8 local steps, EF-SGD of 2 bits, outer momentum": (EFSGD(TWO_BITS), EIGHT, NESTEROV),
     "8 local steps, SparseLoCo": (SPARSE_LOCO, EIGHT, PLAIN),
     "8 local steps, SparseLoCo both ways": (BOTH_WAYS, EIGHT, PLAIN),
-    "8 local steps, SparseLoCo both ways, delayed": (BOTH_WAYS, EIGHT | DELAYED, PLAIN),
-    "16 local steps, SparseLoCo both ways": (BOTH_WAYS, SIXTEEN, PLAIN),
+    "8 local steps, SparseLoCo both ways, half ahead": (BOTH_WAYS, EIGHT | HALF_AHEAD, PLAIN),
+    "the same, delayed": (BOTH_WAYS, EIGHT | HALF_AHEAD | DELAYED, PLAIN),
+    "8 local steps, 2 % up, 7 % down, half ahead": (FEWER, EIGHT | HALF_AHEAD, PLAIN),
 }
 
 

@@ -197,6 +197,14 @@ class Stepping:
         """This rank's seconds by phase: gradient, compress, wait, server, decode."""
         return dict(self.transport.clock.seconds)
 
+    def residual(self, worker: int) -> Array | None:
+        """What compression has dropped of the hosted ``worker``'s last vector, shape (d,); not to be changed.
+
+        None if the method does not keep it, or not in every round; see ``Method.residual``.
+        """
+        self._background.wait()
+        return self.method.residual(self._play.workers[worker])
+
     @operation
     def _step(self, gradient: Any, at: Any = None) -> bool:
         """Play the rounds of one step; return False if it was skipped.  Raises errors on all ranks."""

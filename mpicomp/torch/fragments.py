@@ -62,19 +62,26 @@ class Schedule:
 class Fragment:
     """Some of the parameters, and the Aggregator of their change.
 
+    ahead  the share of this rank's error memory that its local steps start ahead of θ^p
     start  θ^p, the values after the last exchange, the same on all ranks
     begun  this rank's values when the exchange under way began; before the first one, at the start
     """
 
-    def __init__(self, tensors: Tensors, aggregator: Aggregator) -> None:
-        self.tensors, self.aggregator = tensors, aggregator
+    def __init__(self, tensors: Tensors, aggregator: Aggregator, ahead: float = 0.0) -> None:
+        self.tensors, self.aggregator, self.ahead = tensors, aggregator, ahead
         self.start = tensors.values()
         self.begun = self.start
 
     def change(self) -> Array:
-        """What the local steps have changed as an exchange begins, start - values."""
+        """What the local steps have changed as an exchange begins, where they started - values."""
         self.begun = self.tensors.values()
-        return self.start - self.begun
+        return self.own_start() - self.begun
+
+    def own_start(self) -> Array:
+        """The values from which this rank's local steps go on after an exchange, θ^p - a e_i."""
+        hosted = self.aggregator.hosted  # empty on a dedicated server
+        memory = self.aggregator.residual(hosted.start) if self.ahead and hosted else None
+        return self.start if memory is None else self.start - self.ahead * memory
 
 
 def cut(parameters: Mapping[str, nn.Parameter], fragments: int) -> list[dict[str, nn.Parameter]]:

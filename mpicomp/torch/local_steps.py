@@ -8,38 +8,16 @@ at the same step on every rank, whatever the network did, so results do not depe
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from mpicomp.base.errors import ConfigError
-from mpicomp.base.units import one_line
-from mpicomp.compressors import Absolute, Contractive
-from mpicomp.methods import OneBitAdam
-from mpicomp.methods.base import Method
-from mpicomp.methods.support.lmo_method import LMOMethod
 from mpicomp.torch.alike import numbered
 from mpicomp.torch.fragments import Fragment, Schedule
-
-DELAY = "delay"  # a value of ``keep``
-_BIASED = Contractive | Absolute
-# Outer momentum did no harm with block floats of 4 bits, whose alpha is 0.6 (docs/results/local-steps.md).
-_KEEPS = 0.55
-
-
-def as_keep(keep: Any) -> float | str:
-    """``keep`` as a float, or "delay".  Raises ``ConfigError`` for anything else."""
-    if isinstance(keep, str) and keep == DELAY:
-        return keep
-    if isinstance(keep, int | float) and not isinstance(keep, bool) and 0 <= keep <= 1:
-        return float(keep)
-    raise ConfigError(f'keep is {one_line(keep)}; allowed: a number from 0 to 1, or "delay".')
 
 
 class LocalSteps:
@@ -54,6 +32,12 @@ class LocalSteps:
           change that was not sent is in the memory already, and what is kept of it is sent twice.  "delay"
           keeps what the steps since the exchange began have changed, and nothing else: if these are the
           values θ_i' there, θ_i^p = θ^p + θ_i^p - θ_i'
+
+    Fragments that are ``ahead`` put θ^p - a e_i in the place of θ^p in Δ_i and in θ_i^p, e_i the memory of
+    the rank's error feedback: a rank goes on with the share a of what it has not sent yet, and Δ_i has what
+    came since, so nothing is sent twice.  With one worker, a = 1 and no decay θ_i^p is where the optimiser
+    alone would be.  The idea is the step ahead of Xu, Huo and Huang, Step-ahead error feedback (AAAI 2021,
+    arXiv 2008.05823), as recalled; there it is for the gradient of each step, with a = 1.
     """
 
     def __init__(
@@ -110,9 +94,11 @@ class LocalSteps:
             self.outer.step()
         fragment.start = tensors.values()
         if isinstance(self.keep, str):  # DELAY
-            tensors.set_values(fragment.start + (own - fragment.begun))
+            tensors.set_values(fragment.own_start() + (own - fragment.begun))
         elif self.keep:
             tensors.set_values(fragment.start + self.keep * (own - fragment.start))
+        elif fragment.ahead:
+            tensors.set_values(fragment.own_start())
 
     def _others(self, fragment: Fragment) -> list[nn.Parameter]:
         """All other parameters of ``outer``, which may have more than the optimiser has."""
@@ -153,50 +139,3 @@ def _without_gradients(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
     finally:
         for p, gradient in zip(parameters, kept, strict=True):
             p.grad = gradient
-
-
-def warn_of_momentum(fragments: Sequence[Fragment], outer: Optimizer) -> None:
-    """Warn if ``outer`` has momentum and the method has error feedback: both repeat earlier changes."""
-    if any(group.get("momentum") for group in outer.param_groups) and any(map(_sends_later, fragments)):
-        warnings.warn(
-            f"outer has momentum, and {type(fragments[0].aggregator.method).__name__} sends later what it "
-            "leaves out now: together they may overshoot. Take torch.optim.SGD without momentum for outer; "
-            "docs/results/local-steps.md has losses.",
-            stacklevel=3,
-        )
-
-
-def _sends_later(fragment: Fragment) -> bool:
-    """Whether error feedback may have much to send later, by alpha, which holds for the worst vector."""
-    method, d, n = fragment.aggregator.method, fragment.tensors.parts.size, fragment.aggregator.workers
-    given = [getattr(method, f.name) for f in fields(method)]
-    keeps = [C.alpha(d, n) if isinstance(C, Contractive) else 0.0 for C in given if isinstance(C, _BIASED)]
-    return method.keeps_residual and min(keeps, default=1.0) < _KEEPS
-
-
-def warn_of_length(method: Method) -> None:
-    """Warn if the steps of ``method`` are as long for a small change as for a large one.
-
-    Called where ``outer`` is left out, so that their rate is 1.
-    """
-    if isinstance(method, LMOMethod | OneBitAdam):
-        warnings.warn(
-            f"{type(method).__name__} gives directions that are as long for a small change as for a large "
-            "one, and without outer the rate of their step is 1. Give outer, with a rate of your own.",
-            stacklevel=3,
-        )
-
-
-def check_local_steps(method: Method, workers: int | None, overlap: bool, options: dict[str, Any]) -> None:
-    """Raise ``ConfigError`` for settings that cannot be combined with ``sync_every``."""
-    if workers is not None:
-        raise ConfigError("sync_every takes local steps, which need a rank each: leave workers out.")
-    if method.needs_function:
-        raise ConfigError(f"sync_every: {type(method).__name__} compares gradients at two points.")
-    if overlap:
-        raise ConfigError("overlap sends gradients, and sync_every sends none: give one of the two.")
-    if options.get("on_nonfinite") == "skip":
-        raise ConfigError(
-            "on_nonfinite='skip' with sync_every: the ranks decide after the local steps, when momenta are "
-            "not finite either. Leave it out; opt.zero_grad() before opt.step() leaves a bad local step out."
-        )

@@ -24,7 +24,14 @@ from mpicomp.torch.content import Content
 from mpicomp.torch.ddp import warn_of_ddp
 from mpicomp.torch.fragments import Fragment, Schedule, cut, in_fragment, seed_of
 from mpicomp.torch.late import LateBackward
-from mpicomp.torch.local_steps import LocalSteps, as_keep, check_local_steps, warn_of_length, warn_of_momentum
+from mpicomp.torch.local_settings import (
+    as_ahead,
+    as_keep,
+    check_local_steps,
+    warn_of_length,
+    warn_of_momentum,
+)
+from mpicomp.torch.local_steps import LocalSteps
 from mpicomp.torch.opening import with_group
 from mpicomp.torch.overlap import Overlap
 from mpicomp.torch.parameters import named, trained
@@ -58,6 +65,8 @@ class Compressed(Stateful):
                 sync_every // fragments.  The messages travel meanwhile; see ``mpicomp.torch.local_steps``
     keep        with ``sync_every``: the share, from 0 to 1, of a rank's own values that stays at the end of
                 an exchange; or "delay": keep only what the steps during the exchange have changed
+    ahead       with ``sync_every`` and error feedback, EFSGD or DoubleSqueeze: the share, from 0 to 1, of the
+                change a rank has not sent yet that its parameters keep after an exchange
     fragments   with ``sync_every``: cut the parameters into so many fragments, which are exchanged in turn,
                 each every H steps.  Each has an Aggregator of its own
     start_after the number of first steps that average whole gradients, as DDP does; then ``method`` begins
@@ -89,6 +98,7 @@ class Compressed(Stateful):
         outer: Optimizer | None = None,
         delay: int = 0,
         keep: float | str = 0.0,
+        ahead: float = 0.0,
         fragments: int = 1,
         start_after: int = 0,
         overlap: bool = False,
@@ -111,10 +121,11 @@ class Compressed(Stateful):
         method, options = as_method(method), with_group(options | {"group": group})
         self.sync_every = sync_every = as_integer("sync_every", sync_every)
         schedule, keep = Schedule(sync_every, delay, fragments), as_keep(keep)
+        ahead = as_ahead(ahead, method, keep)
         if sync_every > 1:
             check_local_steps(method, workers, overlap, options)
-        elif outer is not None or keep != 0:
-            raise ConfigError("outer and keep are for local steps: give sync_every too.")
+        elif outer is not None or keep != 0 or ahead:
+            raise ConfigError("outer, keep and ahead are for local steps: give sync_every too.")
         self.start_after = as_integer("start_after", start_after, least=0)
         without_closure = [outer, optimiser if sync_every == 1 or start_after else None]
         if any(isinstance(one, torch.optim.LBFGS) for one in without_closure):
@@ -133,10 +144,14 @@ class Compressed(Stateful):
         local: dict[str, object] = {"sync_every": sync_every, "delay": delay, "keep": keep}
         local |= {"fragments": fragments, "start_after": self.start_after}
         # Ranks with others would make other calls.
-        pieces[0].settings = local | {"overlap": overlap, "module": None if module is None else "given"}
+        pieces[0].settings = local | {
+            "ahead": ahead,
+            "overlap": overlap,
+            "module": None if module is None else "given",
+        }
         with in_fragment(0, fragments):
             self.aggregator = Aggregator(method, pieces[0], workers=workers, **options)
-        self.aggregator.add_to_config(**local)
+        self.aggregator.add_to_config(**local | ({"ahead": ahead} if ahead else {}))  # older states lack it
         self.aggregators = [self.aggregator]
         for p, tensors in enumerate(pieces[1:], 1):
             own = options | seed_of(p, options)
@@ -162,7 +177,7 @@ class Compressed(Stateful):
         self.local = None
         if sync_every > 1:
             self.outer = outer or torch.optim.SGD(self._tensors.parameters, lr=1.0)
-            exchanged = [Fragment(*pair) for pair in zip(pieces, self.aggregators, strict=False)]
+            exchanged = [Fragment(*pair, ahead) for pair in zip(pieces, self.aggregators, strict=False)]
             if t.is_server:
                 warn_of_momentum(exchanged, self.outer)
                 if outer is None:

@@ -320,13 +320,14 @@ def local_steps():
     return opt.aggregator.steps
 
 
-def streamed(server, folder):
+def streamed(server, folder, keep, ahead):
     """Delayed exchanges of two fragments; saved after step 11, when one is under way, and loaded."""
+    kept = {"keep": keep if keep == "delay" else float(keep), "ahead": float(ahead)}
 
     def made(seed):
         model = network(seed=seed)
         sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        settings = {"sync_every": 6, "delay": 2, "keep": 0.5, "fragments": 2}
+        settings = {"sync_every": 6, "delay": 2, "fragments": 2} | kept
         return model, Compressed(sgd, DoubleSqueeze(*STREAMED), module=model, server=server, **settings)
 
     def go_on(model, opt, steps):

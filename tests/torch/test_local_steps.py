@@ -136,18 +136,40 @@ def test_keeping_all_changes_nothing_but_by_the_outer_step():
     assert torch.equal(two.local.start, start)
 
 
+@pytest.mark.parametrize(
+    "method",
+    [EFSGD(TopK(k=0.1)), EFSGD(HardThreshold(0.01)), DoubleSqueeze(TopK(k=0.1), Identity())],
+    ids=repr,
+)
+@pytest.mark.parametrize("local", [{}, {"fragments": 2}, {"delay": 2, "keep": "delay"}], ids=repr)
+def test_one_worker_that_is_all_its_memory_ahead_goes_its_own_way(method, local):
+    """θ - e is where it is already, whatever was sent: θ^+ - e^+ = (θ - m) - (e + Δ - m) = θ_i, if β = 1."""
+    plain, ours = network(), network()
+    one = torch.optim.AdamW(plain.parameters(), lr=1e-2)
+    inner = torch.optim.AdamW(ours.parameters(), lr=1e-2)
+    two = Compressed(inner, method, module=ours, sync_every=6, ahead=1, **local)
+    for k in range(20):
+        step(one, plain, k)
+        step(two, ours, k)
+        for p, q in zip(plain.parameters(), ours.parameters(), strict=True):
+            assert torch.allclose(p, q, atol=1e-6)
+    memory = torch.cat([torch.from_numpy(agg.residual(0)) for agg in two.aggregators])
+    assert two.aggregator.steps == 3 and memory.norm() > 1e-3
+
+
 def streamed(model, method=EFSGD(TopK(k=0.1)), **changed):  # noqa: B008 (frozen)
     settings = {"sync_every": 6, "delay": 2, "keep": 0.5, "fragments": 2} | changed
     adam = torch.optim.AdamW(model.parameters(), lr=1e-2)
     return Compressed(adam, method, module=model, **settings)
 
 
-@pytest.mark.parametrize(("how", "keep"), [("together", 0.5), ("rank by rank", "delay")])
+@pytest.mark.parametrize("kept", [{"keep": 0.5}, {"keep": "delay", "ahead": 0.5}], ids=["share", "ahead"])
+@pytest.mark.parametrize("how", ["together", "rank by rank"])
 @pytest.mark.parametrize("at", range(7, 13))
-def test_saved_at_any_step_it_goes_on(how, keep, at, tmp_path):
+def test_saved_at_any_step_it_goes_on(how, kept, at, tmp_path):
     """In a period each of the six steps is tried: both exchanges under way, none, and at their ends."""
     models = [network(True, seed=s) for s in (1, 1, 9)]
-    opts = [streamed(m, keep=keep) for m in models]
+    opts = [streamed(m, **kept) for m in models]
     for k in range(20):
         step(opts[0], models[0], k)
         if k < at:
@@ -201,11 +223,11 @@ def test_after_an_interrupt_the_exchange_is_done_once(what, tmp_path):
 
 def test_other_settings_are_refused_by_a_saved_state(tmp_path):
     model = network()
-    opt = streamed(model)
+    opt = streamed(model, keep="delay")
     step(opt, model, 0)
     save(tmp_path / "saved", opt, model)
-    for change in ({"delay": 1}, {"keep": 0.0}, {"fragments": 1}):
-        other = streamed(network(), **change)
+    for change in ({"delay": 1}, {"keep": 0.0}, {"fragments": 1}, {"ahead": 0.5}):
+        other = streamed(network(), **{"keep": "delay"} | change)
         with pytest.raises(RecordError, match=f"{next(iter(change))} is "):
             load(tmp_path / "saved", other, model)
         with pytest.raises(ConfigError, match=f"{next(iter(change))} is "):
@@ -225,7 +247,11 @@ def test_other_settings_are_refused_by_a_saved_state(tmp_path):
         ({"keep": 1.5}, 'keep is 1.5; allowed: a number from 0 to 1, or "delay"'),
         ({"keep": float("nan")}, "keep is nan"),
         ({"keep": "half"}, "keep is 'half'"),
-        ({"sync_every": 1, "delay": 0, "fragments": 1}, "outer and keep are for local steps"),
+        ({"sync_every": 1, "delay": 0, "fragments": 1}, "outer, keep and ahead are for local steps"),
+        ({"ahead": 1.5, "keep": 0}, r"ahead is 1.5; allowed: a number from 0 to 1\."),
+        ({"ahead": True, "keep": 0}, "ahead is True"),
+        ({"ahead": 0.5}, r'ahead does not go with keep=0.5, .* allowed: 0 or "delay"'),
+        ({"ahead": 0.5, "keep": 0, "method": EXACT}, "DCGD keeps none; allowed with EFSGD and DoubleSqueeze"),
         ({"sync_every": 1, "keep": 0.0, "fragments": 1}, "delay is 2; allowed"),
     ],
 )

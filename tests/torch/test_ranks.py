@@ -15,6 +15,7 @@ pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 import torch
 
 from mpicomp import Aggregator, DoubleSqueeze, TopK
+from mpicomp.keys import Key
 from mpicomp.torch.fragments import cut
 from mpicomp.torch.tensors import Tensors
 from tests.support.launching import LIMIT, mpirun, torchrun
@@ -83,17 +84,18 @@ def test_local_steps_end_alike_on_all_ranks():
     assert told(3, "local_steps") == 3
 
 
-def by_hand(n):
+def by_hand(n, keep, ahead):
     """The job ``streamed`` of n ranks in one process: n models, and an Aggregator for each fragment."""
+    C, key = TopK(k=0.3), Key(0, 0, 0, n)
     models = [network(seed=1) for _ in range(n)]
     inner = [torch.optim.SGD(m.parameters(), lr=0.1, momentum=0.9) for m in models]
     fragments = [Tensors(one) for one in cut(dict(models[0].named_parameters()), 2)]
     names = [[part.name for part in f.parts.parts] for f in fragments]
     own = [[Tensors({k: m.get_parameter(k) for k in names[p]}) for m in models] for p in range(2)]
     start = [f.values() for f in fragments]
-    squeeze = DoubleSqueeze(TopK(k=0.3), TopK(k=0.3))
-    means = [Aggregator(squeeze, like, workers=n) for like in start]
-    sent = {}
+    means = [Aggregator(DoubleSqueeze(C, C), like, workers=n) for like in start]
+    memories = [[np.zeros_like(like) for _ in range(n)] for like in start]
+    sent, then = {}, {}
     for t in range(1, 21):
         for i, (model, sgd) in enumerate(zip(models, inner, strict=True)):
             sgd.zero_grad()
@@ -101,26 +103,34 @@ def by_hand(n):
             sgd.step()
         for p, due in enumerate((0, 3)):
             if (t + 2 - due) % 6 == 0:
-                sent[p] = means[p]({i: start[p] - one.values() for i, one in enumerate(own[p])})
+                then[p] = [one.values() for one in own[p]]
+                changes = [start[p] - ahead * e - x for e, x in zip(memories[p], then[p], strict=True)]
+                sent[p] = means[p](dict(enumerate(changes)))
+                for e, change in zip(memories[p], changes, strict=True):
+                    e += change
+                    C.decompress_add(C.compress(e, key), e, key, -1.0)
         for p, due in enumerate((0, 3)):
             if (t - due) % 6 == 0:
                 start[p] = start[p] - sent.pop(p)
-                for one in own[p]:
+                for one, before, e in zip(own[p], then[p], memories[p], strict=True):
                     now = one.values()
-                    one.set_values(start[p] + np.float32(0.5) * (now - start[p]))
+                    kept = now - before if keep == "delay" else np.float32(keep) * (now - start[p])
+                    one.set_values(start[p] - ahead * e + kept)
     up, down = ([int(a) for a in sum(getattr(m.ledger, way) for m in means)] for way in ("up", "down"))
     ends = [sha256(values(m)).hexdigest() for m in models]
     return [ends, sha256(np.concatenate(start).tobytes()).hexdigest(), [up, down]]
 
 
+@pytest.mark.parametrize(("keep", "ahead"), [(0.5, 0.0), ("delay", 0.5)])
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_delayed_exchanges_have_the_bits_of_one_process(ranks, tmp_path):
+def test_delayed_exchanges_have_the_bits_of_one_process(ranks, keep, ahead, tmp_path):
     """Whatever the network does; and saved in the middle of an exchange they go on."""
-    assert told(ranks, "streamed", "shared", str(tmp_path / "saved")) == by_hand(ranks)
+    found = told(ranks, "streamed", "shared", str(tmp_path / "saved"), str(keep), str(ahead))
+    assert found == by_hand(ranks, keep, ahead)
 
 
 def test_delayed_exchanges_by_every_rank(tmp_path):
-    ends, _, _ = told(3, "streamed", "sharded", str(tmp_path / "saved"))
+    ends, _, _ = told(3, "streamed", "sharded", str(tmp_path / "saved"), "delay", "0.5")
     assert len(set(ends)) == 3  # each rank has steps of its own since the last exchange
 
 

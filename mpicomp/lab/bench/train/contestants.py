@@ -302,6 +302,12 @@ CONTESTANTS = [
     ),
     Contestant(f"SparseLoCo both ways, {_LOCAL}", "ours", _ours(_BOTH_WAYS, EVERY), outer=_SPARSE_OUTER),
     Contestant(
+        f"SparseLoCo both ways, half ahead, {_LOCAL}",
+        "ours",
+        _ours(_BOTH_WAYS, EVERY, ahead=0.5),
+        outer=_SPARSE_OUTER,
+    ),
+    Contestant(
         f"SparseLoCo both ways, {_LOCAL}, delayed by 2",
         "ours",
         _ours(_BOTH_WAYS, EVERY, **_DELAYED),
