@@ -48,6 +48,7 @@ TORCH = (
     "group_meeting",
     "hook",
     "late",
+    "local_settings",
     "local_steps",
     "opening",
     "optimiser",
