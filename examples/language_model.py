@@ -42,7 +42,7 @@ def sparse_both_ways(up, down):
     return DoubleSqueeze(C, D, decay=0.95, average="senders")
 
 
-BOTH_WAYS, FEWER = sparse_both_ways(0.05, 0.2), sparse_both_ways(0.02, 0.07)
+BOTH_WAYS, FEWER = sparse_both_ways(0.05, 0.2), sparse_both_ways(0.02, 0.06)
 FOUR_BITS = DoubleSqueeze(BlockFloat(bits=4), BlockFloat(bits=4))
 EIGHT = {"sync_every": 8}
 # Half of what a rank has not sent yet stays in its own parameters.
@@ -58,7 +58,7 @@ CONTESTANTS = {
     "8 local steps, SparseLoCo both ways": (BOTH_WAYS, EIGHT, PLAIN),
     "8 local steps, SparseLoCo both ways, half ahead": (BOTH_WAYS, EIGHT | HALF_AHEAD, PLAIN),
     "the same, delayed": (BOTH_WAYS, EIGHT | HALF_AHEAD | DELAYED, PLAIN),
-    "8 local steps, 2 % up, 7 % down, half ahead": (FEWER, EIGHT | HALF_AHEAD, PLAIN),
+    "8 local steps, 2 % up, 6 % down, half ahead": (FEWER, EIGHT | HALF_AHEAD, PLAIN),
 }
 
 

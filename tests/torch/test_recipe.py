@@ -1,4 +1,4 @@
-"""The recipe for a model and a link: which of five it is, what it says, and that it trains."""
+"""The recipe for a model and a link: which of six it is, what it says, and that it trains."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import torch
 import mpicomp
 from mpicomp import DCGD, ConfigError, Identity
 from mpicomp.torch import Compressed, recipe  # noqa: F401 (Compressed is in what is pasted)
-from mpicomp.torch.recipe import EIGHT_BITS, FOUR_BITS, SPARSE_LOCO
+from mpicomp.torch.recipe import EIGHT_BITS, FEWER_BYTES, FOUR_BITS, SPARSE_LOCO
 from tests.torch.loops import step
 from tests.torch.models import network, values
 
 D = 1_000_000
 WHOLE, LOCAL = DCGD(Identity()), {"sync_every": 8}
+AHEAD = LOCAL | {"ahead": 0.5}
 
 
 def linear():
@@ -34,12 +35,14 @@ def linear():
         ("1gbit", 0.121, WHOLE, LOCAL),  # 5 % of 8 steps is 48.4
         ("1gbit", 0.119, FOUR_BITS, LOCAL),
         ("1gbit", 0.016, FOUR_BITS, LOCAL),  # 531,250 bytes up and down: 6.375 ms
-        ("1gbit", 0.0159, SPARSE_LOCO, LOCAL),
+        ("1gbit", 0.0159, SPARSE_LOCO, AHEAD),
         # 46,950 bytes up and 133,772 down, 3/4 of them over a link: 10.84 ms at 100 Mbit/s.
-        ("100mbit", 0.0272, SPARSE_LOCO, LOCAL),
-        ("100mbit", 0.0271, SPARSE_LOCO, LOCAL | {"delay": 1, "keep": "delay"}),
-        ("10mbit", 0.04, SPARSE_LOCO, LOCAL | {"delay": 3, "keep": "delay"}),
-        ("1mbit", 0.02, SPARSE_LOCO, LOCAL | {"delay": 4, "keep": "delay"}),
+        ("100mbit", 0.0272, SPARSE_LOCO, AHEAD),
+        ("100mbit", 0.0271, SPARSE_LOCO, AHEAD | {"delay": 1, "keep": "delay"}),
+        ("10mbit", 0.04, SPARSE_LOCO, AHEAD | {"delay": 3, "keep": "delay"}),
+        ("10mbit", 0.0272, SPARSE_LOCO, AHEAD | {"delay": 4, "keep": "delay"}),
+        ("10mbit", 0.0271, FEWER_BYTES, AHEAD | {"delay": 2, "keep": "delay"}),
+        ("1mbit", 0.02, FEWER_BYTES, AHEAD | {"delay": 4, "keep": "delay"}),
     ],
 )
 def test_the_exchange_that_is_worth_it(link, step_seconds, method, local):
@@ -47,7 +50,9 @@ def test_the_exchange_that_is_worth_it(link, step_seconds, method, local):
     assert found.method == method and found.options == local | {"server": "sharded"}
     nesterov = {"lr": 0.3, "momentum": 0.9, "nesterov": True}
     assert len(found.reasons) == 2 + ("delay" in local or found.outer == nesterov)
-    assert found.outer == ({"lr": 0.7} if method == SPARSE_LOCO else nesterov if local else None)
+    assert found.outer == (
+        {"lr": 0.7} if method in (SPARSE_LOCO, FEWER_BYTES) else nesterov if local else None
+    )
     text = str(found)
     assert text.startswith(f"Compressed(optimiser, {found.method!r}, module=model")
     assert "1000000 parameters in float32" in text and all(reason in text for reason in found.reasons)
