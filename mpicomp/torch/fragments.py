@@ -70,10 +70,17 @@ class Fragment:
         self.tensors, self.aggregator = tensors, aggregator
         self.start = tensors.values()
         self.begun = self.start
+        self._moving: set[int] = set()
+
+    def note(self) -> None:
+        """Note the parameters that the local step which comes may move."""
+        self._moving |= self.tensors.trained()
 
     def change(self) -> Array:
         """What the local steps have changed as an exchange begins, start - values."""
         self.begun = self.tensors.values()
+        # One that was frozen since the exchange before is exchanged once more, or its change would be lost.
+        self.tensors.moved, self._moving = self._moving, set()
         return self.start - self.begun
 
 

@@ -61,6 +61,7 @@ class LocalSteps:
     ) -> None:
         self.fragments, self.schedule, self.outer, self.keep = fragments, schedule, outer, keep
         self.steps = 0
+        self.fresh = True  # no step was taken, and no state loaded
         self.exchanged = 0  # the step whose exchanges are done; below ``steps`` if an interrupt came between
 
     def exchange(self) -> bool:
@@ -105,7 +106,8 @@ class LocalSteps:
         tensors = fragment.tensors
         own = tensors.values()
         tensors.set_values(fragment.start)
-        with _without_gradients(self._others(fragment)):
+        # Afterwards p.grad is the local step's again, such as the sparse one that SparseAdam asks for.
+        with _without_gradients([p for _, _, p in numbered(self.outer)]):
             tensors.set_gradients(estimate)
             self.outer.step()
         fragment.start = tensors.values()
@@ -113,11 +115,6 @@ class LocalSteps:
             tensors.set_values(fragment.start + (own - fragment.begun))
         elif self.keep:
             tensors.set_values(fragment.start + self.keep * (own - fragment.start))
-
-    def _others(self, fragment: Fragment) -> list[nn.Parameter]:
-        """All other parameters of ``outer``, which may have more than the optimiser has."""
-        own = {id(p) for p in fragment.tensors.parameters}
-        return [p for _, _, p in numbered(self.outer) if id(p) not in own]
 
     @property
     def start(self) -> torch.Tensor:
@@ -134,6 +131,7 @@ class LocalSteps:
     def resume(self, local_steps: int, start: torch.Tensor, begun: torch.Tensor) -> None:
         """Go on from the values that ``state`` returned."""
         self.steps = self.exchanged = local_steps
+        self.fresh = False
         sizes = [f.tensors.parts.size for f in self.fragments]
         for f, *saved in zip(self.fragments, start.split(sizes), begun.split(sizes), strict=True):
             f.start, f.begun = (f.tensors.vector(f.tensors.empty().copy_(part)) for part in saved)
@@ -144,7 +142,7 @@ class LocalSteps:
 
 @contextmanager
 def _without_gradients(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
-    """In the ``with`` block the parameters have no gradients, so that an optimiser's step skips them."""
+    """In the ``with`` block the parameters have only the gradients set there: a step skips the others."""
     kept = [p.grad for p in parameters]
     for p in parameters:
         p.grad = None

@@ -91,4 +91,4 @@ def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
             ) from error
 
     opt.aggregator.transport.raise_on_all(take)
-    opt.buffers.restart()
+    opt._go_on()

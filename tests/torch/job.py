@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from hashlib import sha256
 
 import torch
@@ -30,6 +31,7 @@ from mpicomp import (
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.torch import Compressed, Hook, hook, load, save
 from tests.torch.kinds import Kinds, of_workers
+from tests.torch.loops import step
 from tests.torch.models import loss, network, values
 
 torch.set_num_threads(1)
@@ -541,6 +543,71 @@ def changed_alone():
         with torch.no_grad():
             next(model.parameters()).add_(1e-3)
     opt.check()
+
+
+def changed_between_steps():
+    """Rank 1 alone changes what all ranks have in common; what is said.  Changed on both they go on."""
+
+    def load(model, opt):
+        model.load_state_dict(network(seed=9).state_dict())
+
+    def draw(model, opt):
+        torch.nn.init.normal_(model[0].weight, generator=torch.Generator().manual_seed(3))
+
+    def replace(model, opt):
+        model[0].bias.data = torch.full((8,), 0.5)
+
+    def remember(model, opt):
+        sgd = torch.optim.SGD(network().parameters(), lr=0.1, momentum=0.9)
+        opt.inner.load_state_dict(sgd.state_dict())
+
+    def fail(model, opt):
+        def out_of_memory(*_):
+            raise MemoryError
+
+        with suppress(MemoryError), opt.register_step_pre_hook(out_of_memory):
+            step(opt, model, 9, WORLD.rank)
+
+    early = {"server": "sharded", "blocks": 2, "overlap": True}
+    cases = [(change, {}) for change in (load, draw, replace, remember, fail)]
+    cases += [(load, early), (load, {"sync_every": 2}), (load, {"start_after": 9, "sync_every": 2})]
+    said = []
+    for change, options in cases:
+        for alone in (False, True):
+            model = network()
+            sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+            opt = Compressed(sgd, TOPK, module=model, **options)
+            for k in range(4):
+                if k == (0 if options.get("sync_every") and not options.get("start_after") else 2):
+                    if WORLD.rank == 1 or not alone:
+                        change(model, opt)
+                    elif change is fail:
+                        step(opt, model, 9, WORLD.rank)
+                try:
+                    step(opt, model, k, WORLD.rank)
+                except ConfigError as error:
+                    said.append((change.__name__, alone, str(error)))
+                    break
+            else:
+                opt.check()
+                said.append((change.__name__, alone, ""))
+    return WORLD.allgather(said)
+
+
+def looked_at_on_one_rank():
+    """Rank 0 puts other values in for a while, as for an evaluation; the training is the same."""
+    found = []
+    for looks in (False, True):
+        model = network()
+        opt = compressed(model)
+        for k in range(4):
+            train(opt, model, [k])
+            if looks and WORLD.rank == 0:
+                kept = {name: value.clone() for name, value in model.state_dict().items()}
+                model.load_state_dict(network(seed=9).state_dict())
+                model.load_state_dict(kept)
+        found.append(digest(model))
+    return found[0] == found[1]
 
 
 def another_ranks_state():

@@ -31,7 +31,7 @@ from mpicomp import (
 from mpicomp.base.errors import RecordError
 from mpicomp.torch import Compressed, load, save
 from mpicomp.torch.fragments import Schedule, cut
-from tests.torch.loops import step
+from tests.torch.loops import TOPK, step
 from tests.torch.models import loss, network, values
 
 EXACT = DCGD(Identity("f8"))
@@ -370,3 +370,37 @@ def test_a_step_of_a_given_length_by_the_default_rate_is_warned_of(method):
         warnings.simplefilter("error")
         streamed(model)
         streamed(model, method=method, outer=torch.optim.SGD(model.parameters(), lr=0.02))
+
+
+@pytest.mark.parametrize("options", [{}, {"fragments": 2}, {"delay": 1, "keep": "delay"}])
+def test_a_model_that_is_loaded_before_the_first_step_is_not_sent_as_a_change(options):
+    """Else the first exchange would compress what lies between it and the model of before."""
+    model, loaded = network(), network(seed=9)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.0)
+    opt = Compressed(sgd, TOPK, module=model, sync_every=2, **options)
+    model.load_state_dict(loaded.state_dict())
+    for k in range(4):
+        step(opt, model, k)
+    assert values(model) == values(loaded)
+
+
+def test_after_an_exchange_the_gradients_are_those_of_the_local_step():
+    """A sparse one stays sparse: SparseAdam asks for it, and clearing it to zeros keeps its layout."""
+    torch.manual_seed(0)
+    table = torch.nn.Embedding(9, 4, sparse=True)
+    opt = Compressed(torch.optim.SparseAdam(table.parameters()), TOPK, module=table, sync_every=2)
+    for k in range(4):
+        opt.zero_grad(set_to_none=False)
+        table(torch.tensor([k, 2 * k])).square().sum().backward()
+        own = table.weight.grad
+        opt.step()
+        assert table.weight.grad is own and own.is_sparse
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_the_number_of_local_steps_is_not_changed_by_hand(every):
+    model = network()
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model, sync_every=every)
+    with pytest.raises(ConfigError, match=f"sync_every was {every} when Compressed was made"):
+        opt.sync_every = 2
+    assert opt.sync_every == every

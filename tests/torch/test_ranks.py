@@ -195,6 +195,20 @@ def test_a_step_that_one_rank_leaves_out_or_takes_with_its_own_gradients_is_refu
         assert len(theirs) == 2 and all(said in one for one in theirs)
 
 
+def test_what_one_rank_changes_between_two_steps_is_refused_in_the_next():
+    """Else each rank trains a model of its own from there on.  What all ranks change alike is theirs."""
+    for theirs in told(2, "changed_between_steps"):
+        assert len(theirs) == 16
+        for change, alone, said in theirs:
+            what = "the optimiser's momenta" if change == "remember" else "the parameters"
+            wanted = f"{what} on rank 1 differ from rank 0's: " if alone else ""
+            assert said.startswith(wanted) and bool(said) == alone, (change, said)
+
+
+def test_other_values_for_a_while_on_one_rank_change_nothing():
+    assert told(2, "looked_at_on_one_rank") is True
+
+
 def test_what_is_alike_passes():
     assert told(2, "alike") is True
 
