@@ -230,7 +230,8 @@ class Gradients(Comparing):
 
     def _go_on(self) -> None:
         """Go on from a state that was loaded on all ranks."""
-        for tensors in self._compared:
+        fragments = [] if self.local is None else self.local.fragments
+        for tensors in [*self._compared, *(f.tensors for f in fragments)]:
             tensors.taken = 0
         self.buffers.restart()
         self._outside.forget()

@@ -185,6 +185,25 @@ def warn_of_length(method: Method) -> None:
         )
 
 
+@torch.no_grad()
+def warn_of_copies(optimiser: Optimizer) -> None:
+    """Warn if the state of ``optimiser`` has a copy of a parameter, such as one of more bits.
+
+    Called after a local step.  An exchange does not change the copy.
+    """
+    for _, _, p in numbered(optimiser):
+        for name, value in optimiser.state.get(p, {}).items():
+            alike = isinstance(value, torch.Tensor) and value.shape == p.shape and p.any()
+            if alike and torch.equal(value.to(p), p):
+                warnings.warn(
+                    f"{type(optimiser).__name__} keeps a copy of the parameters in its state, {name!r}, and "
+                    "no exchange changes it: if a step copies it back, each rank goes on from its own. With "
+                    "sync_every take an optimiser without copies, or one whose parameters the copies are.",
+                    stacklevel=3,
+                )
+                return
+
+
 def check_local_steps(method: Method, workers: int | None, overlap: bool, options: dict[str, Any]) -> None:
     """Raise ``ConfigError`` for settings that cannot be combined with ``sync_every``."""
     if workers is not None:

@@ -9,6 +9,7 @@ import torch
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.torch.gradients import Closure, Gradients
+from mpicomp.torch.local_steps import warn_of_copies
 from mpicomp.transports.calls import Operation
 
 
@@ -69,6 +70,8 @@ class Steps(Gradients):
             loss = self.inner.step()
         else:
             loss = self.inner.step(lambda: self._checked(closure))
+        if self.local.steps == 0 and self.aggregator.transport.is_server:
+            warn_of_copies(self.inner)
         self.local.steps += 1
         self.exchange()
         return loss

@@ -16,7 +16,7 @@ from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors.base import Array
 from mpicomp.loops.packing import Packing
-from mpicomp.torch.alike import settings
+from mpicomp.torch.alike import memory, settings
 from mpicomp.torch.content import is_plain, kind
 
 if TYPE_CHECKING:
@@ -45,8 +45,9 @@ class Tensors(Packing):
     name: ClassVar[str] = "parameters"
     alike: ClassVar[str] = (
         "the settings of the optimiser, such as its learning rate, the parameters that need a gradient, the "
-        "steps that were left out after opt.aggregate(), or the gradients that were put in the place of the "
-        "mean, are not rank 0's: decide alike on all ranks, as by the mean loss."
+        "steps that were left out after opt.aggregate(), the gradients that were put in the place of the "
+        "mean, or the momenta that were loaded, are not rank 0's: load and decide alike on all ranks, as by "
+        "the mean loss."
     )
     missing: ClassVar[str] = (
         "the gradient of a worker is missing: before opt.step(), for each i in opt.hosted, opt.zero_grad(), "
@@ -76,6 +77,7 @@ class Tensors(Packing):
         self.optimiser: Optimizer | None = None
         self.taken = 0
         self.moved: set[int] = set()
+        self._state: Any = None  # of the optimiser, when its momenta were compared
         self.parameters = list(parameters.values())
         self.parts = Parts(tuple(Part(name, tuple(p.shape)) for name, p in parameters.items()), whole)
         wide = any(p.dtype == torch.float64 for p in self.parameters)
@@ -101,6 +103,9 @@ class Tensors(Packing):
         if self.optimiser is None:
             return 0
         stepped = bytes(map(self._is_stepped, range(len(self.parameters))))  # the others it leaves alone
+        if self._state is not self.optimiser.state:  # at first, and where ``load_state_dict`` has put another
+            self._state = self.optimiser.state
+            self.taken = crc32(memory(self.optimiser).encode(), self.taken)
         return crc32(settings(self.optimiser).encode() + stepped, self.taken)
 
     def trained(self) -> set[int]:

@@ -561,6 +561,13 @@ def changed_between_steps():
         sgd = torch.optim.SGD(network().parameters(), lr=0.1, momentum=0.9)
         opt.inner.load_state_dict(sgd.state_dict())
 
+    def remember_outer(model, opt):
+        other = network()
+        sgd = torch.optim.SGD(other.parameters(), lr=1.0, momentum=0.5)
+        loss(other, 0, 0).backward()
+        sgd.step()
+        opt.outer.load_state_dict(sgd.state_dict())
+
     def fail(model, opt):
         def out_of_memory(*_):
             raise MemoryError
@@ -571,14 +578,17 @@ def changed_between_steps():
     early = {"server": "sharded", "blocks": 2, "overlap": True}
     cases = [(change, {}) for change in (load, draw, replace, remember, fail)]
     cases += [(load, early), (load, {"sync_every": 2}), (load, {"start_after": 9, "sync_every": 2})]
+    cases += [(remember_outer, {"sync_every": 1 + k, "fragments": k}) for k in (1, 2)]
     said = []
     for change, options in cases:
         for alone in (False, True):
             model = network()
             sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+            if change is remember_outer:
+                options["outer"] = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5)
             opt = Compressed(sgd, TOPK, module=model, **options)
-            for k in range(4):
-                if k == (0 if options.get("sync_every") and not options.get("start_after") else 2):
+            for k in range(5):
+                if k == (0 if options.get("sync_every") and change is load and len(options) == 1 else 2):
                     if WORLD.rank == 1 or not alone:
                         change(model, opt)
                     elif change is fail:

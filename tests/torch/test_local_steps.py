@@ -404,3 +404,26 @@ def test_the_number_of_local_steps_is_not_changed_by_hand(every):
     with pytest.raises(ConfigError, match=f"sync_every was {every} when Compressed was made"):
         opt.sync_every = 2
     assert opt.sync_every == every
+
+
+class Wide(torch.optim.SGD):
+    """SGD that steps along copies of more bits, as for bfloat16."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                wide = self.state[p].setdefault("wide", p.double())
+                p.copy_(wide.sub_(group["lr"] * p.grad))
+
+
+@pytest.mark.parametrize(("kind", "said"), [(Wide, 1), (torch.optim.AdamW, 0), (torch.optim.SGD, 0)])
+def test_copies_of_the_parameters_that_no_exchange_changes_are_warned_of(kind, said):
+    model = network()
+    opt = Compressed(kind(model.parameters(), lr=0.1), TOPK, module=model, sync_every=2)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for k in range(4):
+            step(opt, model, k)
+    assert len(told) == said
+    assert all("Wide keeps a copy of the parameters in its state, 'wide'" in str(one.message) for one in told)
