@@ -62,14 +62,16 @@ class Schedule:
 class Fragment:
     """Some of the parameters, and the Aggregator of their change.
 
-    start  θ^p, the values after the last exchange, the same on all ranks
-    begun  this rank's values when the exchange under way began; before the first one, at the start
+    start     θ^p, the values after the last exchange, the same on all ranks
+    begun     this rank's values when the exchange under way began; before the first one, at the start
+    estimate  the mean of the changes, until the outer optimiser has stepped along it; then None
     """
 
     def __init__(self, tensors: Tensors, aggregator: Aggregator) -> None:
         self.tensors, self.aggregator = tensors, aggregator
         self.start = tensors.values()
         self.begun = self.start
+        self.estimate: Any = None
         self._moving: set[int] = set()
 
     def note(self) -> None:
@@ -82,6 +84,10 @@ class Fragment:
         # One that was frozen since the exchange before is exchanged once more, or its change would be lost.
         self.tensors.moved, self._moving = self._moving, set()
         return self.start - self.begun
+
+    def exchange(self) -> Array:
+        """The mean of the ranks' changes; collective."""
+        return self.aggregator(self.change())
 
 
 def cut(parameters: Mapping[str, nn.Parameter], fragments: int) -> list[dict[str, nn.Parameter]]:

@@ -9,7 +9,7 @@ at the same step on every rank, whatever the network did, so results do not depe
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
@@ -75,12 +75,12 @@ class LocalSteps:
         ending = [self.fragments[p] for p in self.schedule.end(self.steps)]
         for f in (self.fragments[p] for p in self.schedule.begin(self.steps)):
             if not self.schedule.delay:
-                self._outer_step(f, f.aggregator(f.change()))
+                self._outer_step(f, f.exchange)
             elif not f.aggregator.pending:
                 f.aggregator.begin(f.change())
         if self.schedule.delay:
             for f in ending:
-                self._outer_step(f, f.aggregator.finish())
+                self._outer_step(f, f.aggregator.finish)
         self.exchanged = self.steps
         return self.fragments[0] in ending
 
@@ -101,16 +101,26 @@ class LocalSteps:
             for f, values in zip(self.fragments, own, strict=True):
                 f.tensors.set_values(values)
 
-    def _outer_step(self, fragment: Fragment, estimate: Any) -> None:
-        """Let ``outer`` step from the fragment's start along ``estimate``, the mean of the ranks' changes."""
+    def _outer_step(self, fragment: Fragment, estimated: Callable[[], Any]) -> None:
+        """Let ``outer`` step from the fragment's start along the mean of the ranks' changes.
+
+        ``estimated`` returns the mean.  It is kept until the step is taken: if an error of the program's own
+        ends the step on one rank, this rank takes it later, and the others need not send again.
+        """
         tensors = fragment.tensors
+        if fragment.estimate is None:
+            fragment.estimate = estimated()
         own = tensors.values()
         tensors.set_values(fragment.start)
         # Afterwards p.grad is the local step's again, such as the sparse one that SparseAdam asks for.
-        with _without_gradients([p for _, _, p in numbered(self.outer)]):
-            tensors.set_gradients(estimate)
-            self.outer.step()
-        fragment.start = tensors.values()
+        try:
+            with _without_gradients([p for _, _, p in numbered(self.outer)]):
+                tensors.set_gradients(fragment.estimate)
+                self.outer.step()
+        except BaseException:
+            tensors.set_values(own)
+            raise
+        fragment.start, fragment.estimate = tensors.values(), None
         if isinstance(self.keep, str):  # DELAY
             tensors.set_values(fragment.start + (own - fragment.begun))
         elif self.keep:
@@ -135,6 +145,7 @@ class LocalSteps:
         sizes = [f.tensors.parts.size for f in self.fragments]
         for f, *saved in zip(self.fragments, start.split(sizes), begun.split(sizes), strict=True):
             f.start, f.begun = (f.tensors.vector(f.tensors.empty().copy_(part)) for part in saved)
+            f.estimate = None
 
     def _joined(self, name: str) -> torch.Tensor:
         return torch.cat([f.tensors.tensor(getattr(f, name)) for f in self.fragments])

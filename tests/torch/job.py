@@ -604,6 +604,26 @@ def changed_between_steps():
     return WORLD.allgather(said)
 
 
+def outer_step_that_fails():
+    """Rank 1 alone catches an error in the outer step, and takes it before its next step."""
+    model = network(normed=True)
+    inner, outer = (torch.optim.SGD(model.parameters(), lr=rate) for rate in (0.1, 1.0))
+    opt = Compressed(inner, TOPK, module=model, sync_every=2, outer=outer)
+
+    def fail(*_):
+        if failing:
+            raise MemoryError
+
+    outer.register_step_pre_hook(fail)
+    for k in range(6):
+        failing = k == 3 and WORLD.rank == 1
+        with suppress(MemoryError):
+            step(opt, model, k, WORLD.rank)
+        failing = False
+    digest(model)
+    return opt.aggregator.steps
+
+
 def looked_at_on_one_rank():
     """Rank 0 puts other values in for a while, as for an evaluation; the training is the same."""
     found = []

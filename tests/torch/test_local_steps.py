@@ -427,3 +427,29 @@ def test_copies_of_the_parameters_that_no_exchange_changes_are_warned_of(kind, s
             step(opt, model, k)
     assert len(told) == said
     assert all("Wide keeps a copy of the parameters in its state, 'wide'" in str(one.message) for one in told)
+
+
+@pytest.mark.parametrize("options", [{}, {"delay": 2}, {"delay": 1, "keep": "delay", "fragments": 2}])
+def test_after_an_error_in_the_outer_step_it_is_taken_later(options):
+    """What the ranks have sent is not sent again, nor lost."""
+    trained, sent = [], []
+    for fails in (False, True):
+        model = network()
+        inner, outer = (torch.optim.SGD(model.parameters(), lr=rate) for rate in (0.1, 1.0))
+        opt = Compressed(inner, TOPK, module=model, sync_every=4, outer=outer, **options)
+
+        def fail(*_):
+            raise MemoryError
+
+        for k in range(12):
+            opt.zero_grad()
+            loss(model, 0, k).backward()
+            if fails and k == 7:
+                with outer.register_step_pre_hook(fail), pytest.raises(MemoryError):
+                    opt.step()
+                opt.exchange()
+            else:
+                opt.step()
+        trained.append(values(model))
+        sent.append(opt.ledger.up.tolist())
+    assert trained[0] == trained[1] and sent[0] == sent[1]

@@ -207,6 +207,10 @@ def test_what_one_rank_changes_between_two_steps_is_refused_in_the_next():
             assert said.startswith(wanted) and bool(said) == alone, (change, said)
 
 
+def test_an_error_in_the_outer_step_on_one_rank_holds_up_no_other():
+    assert told(2, "outer_step_that_fails") == 3
+
+
 def test_other_values_for_a_while_on_one_rank_change_nothing():
     assert told(2, "looked_at_on_one_rank") is True
 
