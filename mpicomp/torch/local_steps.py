@@ -61,6 +61,7 @@ class LocalSteps:
     ) -> None:
         self.fragments, self.schedule, self.outer, self.keep = fragments, schedule, outer, keep
         self.steps = 0
+        self.lent = 0  # how many blocks of ``common`` are open
         self.fresh = True  # no step was taken, and no state loaded
         self.exchanged = 0  # the step whose exchanges are done; below ``steps`` if an interrupt came between
 
@@ -93,13 +94,24 @@ class LocalSteps:
     def common(self) -> Iterator[None]:
         """In the ``with`` block the parameters are ``start``, the same on all ranks; then this rank's own."""
         own = [f.tensors.values() for f in self.fragments]
+        self.lent += 1
         try:
             for f in self.fragments:
                 f.tensors.set_values(f.start)
             yield
         finally:
+            self.lent -= 1
             for f, values in zip(self.fragments, own, strict=True):
                 f.tensors.set_values(values)
+
+    def check_own(self) -> None:
+        """Raise ``ConfigError`` inside of ``common``, where the parameters are not this rank's own."""
+        if self.lent:
+            raise ConfigError(
+                "inside opt.common() the parameters are not those of the local steps, so no step is taken, "
+                "and no training saved or loaded: do so outside of the block. In it, save the model alone, "
+                "torch.save(model.state_dict(), ..)."
+            )
 
     def _outer_step(self, fragment: Fragment, estimated: Callable[[], Any]) -> None:
         """Let ``outer`` step from the fragment's start along the mean of the ranks' changes.

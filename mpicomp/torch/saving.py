@@ -111,6 +111,8 @@ def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
     The training then continues bit for bit, if its batches and random numbers do.  Raises ``RecordError`` if
     the state is damaged, or belongs to another method, seed, model, number of workers or ``sync_every``.
     """
+    if opt.local is not None:
+        opt.local.check_own()
     common, own = Blob(), Blob()
     records = {"torch": common}
     if opt.local is not None:

@@ -52,6 +52,8 @@ class Stateful(Steps):
         Raises ``ConfigError`` for the state of another optimiser, such as the inner one's own: on all ranks,
         and nothing changes.
         """
+        if self.local is not None:
+            self.local.check_own()
         own = aggregators_in(state_dict, len(self.aggregators))
         optimisers = {"inner": self.inner} | ({} if self.outer is None else {"outer": self.outer})
         before = {name: one.state_dict() for name, one in optimisers.items()}

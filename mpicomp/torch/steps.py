@@ -28,6 +28,8 @@ class Steps(Gradients):
         """
         if self.local is not None and hasattr(self, "grad_scale"):
             raise ConfigError("GradScaler and sync_every do not go together: give sync_every=1.")
+        if self.local is not None:
+            self.local.check_own()
         if self._late.came:
             self._forget()
         loss = None
@@ -99,7 +101,10 @@ class Steps(Gradients):
 
         ``step`` calls it.  After an interrupt in ``step``, ``mpicomp.torch.save`` ends these exchanges.
         """
-        if self.local is not None and self.local.exchange():
+        if self.local is None:
+            return
+        self.local.check_own()
+        if self.local.exchange():
             if self.hosted:
                 self.buffers.collect(self.hosted.start)
             self.buffers.step()
@@ -112,6 +117,6 @@ class Steps(Gradients):
 
         With ``sync_every`` these are the values after each fragment's last exchange; else the present ones.
         Buffers stay this rank's own.  At the end of the block the parameters are set back to what they were,
-        so do not step in it.
+        so a step, and saving or loading the training, are refused in it.
         """
         return nullcontext() if self.local is None else self.local.common()

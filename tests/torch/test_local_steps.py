@@ -337,6 +337,28 @@ def test_the_common_model_is_there_for_a_while(every):
         assert values(model) == own
 
 
+def test_in_the_common_model_no_training_is_saved(tmp_path):
+    """It would go on from the common parameters, and not from each rank's own."""
+    model = network()
+    opt = streamed(model, sync_every=8)
+    for k in range(3):
+        step(opt, model, k)
+    state, own = opt.state_dict(), values(model)
+    save(tmp_path, opt, model)
+    calls = (
+        opt.step,
+        opt.state_dict,
+        lambda: opt.load_state_dict(state),
+        lambda: save(tmp_path, opt, model),
+        lambda: load(tmp_path, opt, model),
+    )
+    for call in calls:
+        with opt.common(), pytest.raises(ConfigError, match=r"inside opt\.common"), opt.common():
+            call()
+    assert values(model) == own and opt.local.steps == 3
+    step(opt, model, 3)
+
+
 def test_momentum_after_error_feedback_is_warned_of():
     model = network()
     outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
