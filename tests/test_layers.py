@@ -40,6 +40,7 @@ TORCH = (
     "alike",
     "buffers",
     "clipping",
+    "comparing",
     "content",
     "ddp",
     "fragments",

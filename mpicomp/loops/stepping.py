@@ -354,6 +354,10 @@ class Stepping:
         finally:
             self._closed = True
 
+    def at_close(self, action: Callable[[], None]) -> None:
+        """Call ``action`` when this is closed."""
+        self._open.callback(action)
+
     def __enter__(self) -> Self:
         return self
 

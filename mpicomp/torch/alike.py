@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -19,24 +19,23 @@ from mpicomp.transports import Transport
 
 @dataclass(frozen=True)
 class Fact:
-    """A rank's value of ``name``, as a text, and the remedy to print if ranks have different values."""
+    """A rank's value of ``name``, as a hash in hex, and the remedy to print if ranks have different ones."""
 
     name: str
-    text: str
+    digest: str
     remedy: str
 
 
-def check_same(facts: list[Fact], transport: Transport) -> None:
-    """Raise ``ConfigError`` on all ranks if one of a rank's ``facts`` differs from rank 0's; collective."""
-    told: Any = transport.collect(facts)
+def check_same(facts: list[Fact], tell_all: Callable[[int], list[int]]) -> None:
+    """Raise ``ConfigError`` on all ranks if one of a rank's ``facts`` differs from rank 0's; collective.
 
-    def refuse() -> None:
-        for rank, theirs in enumerate(told):
-            for own, other in zip(told[0], theirs, strict=True):
-                if own.text != other.text:
-                    raise ConfigError(f"{own.name} on rank {rank} differ from rank 0's: {own.remedy}")
-
-    transport.ask_server(refuse)
+    Of each hash 32 bits are told, by ``Aggregator.tell_all``: blocks of a gradient may be under way.
+    """
+    for fact in facts:
+        told = tell_all(int(fact.digest[:8], 16))
+        for rank, other in enumerate(told):
+            if other != told[0]:
+                raise ConfigError(f"{fact.name} on rank {rank} differ from rank 0's: {fact.remedy}")
 
 
 def refuse_alone(transport: Transport, comm: Any) -> None:

@@ -62,19 +62,28 @@ class Schedule:
 class Fragment:
     """Some of the parameters, and the Aggregator of their change.
 
-    ahead  the share of this rank's error memory that its local steps start ahead of θ^p
-    start  θ^p, the values after the last exchange, the same on all ranks
-    begun  this rank's values when the exchange under way began; before the first one, at the start
+    ahead     the share of this rank's error memory that its local steps start ahead of θ^p
+    start     θ^p, the values after the last exchange, the same on all ranks
+    begun     this rank's values when the exchange under way began; before the first one, at the start
+    estimate  the mean of the changes, until the outer optimiser has stepped along it; then None
     """
 
     def __init__(self, tensors: Tensors, aggregator: Aggregator, ahead: float = 0.0) -> None:
         self.tensors, self.aggregator, self.ahead = tensors, aggregator, ahead
         self.start = tensors.values()
         self.begun = self.start
+        self.estimate: Any = None
+        self._moving: set[int] = set()
+
+    def note(self) -> None:
+        """Note the parameters that the local step which comes may move."""
+        self._moving |= self.tensors.trained()
 
     def change(self) -> Array:
         """What the local steps have changed as an exchange begins, where they started - values."""
         self.begun = self.tensors.values()
+        # One that was frozen since the exchange before is exchanged once more, or its change would be lost.
+        self.tensors.moved, self._moving = self._moving, set()
         return self.own_start() - self.begun
 
     def own_start(self) -> Array:
@@ -82,6 +91,10 @@ class Fragment:
         hosted = self.aggregator.hosted  # empty on a dedicated server
         memory = self.aggregator.residual(hosted.start) if self.ahead and hosted else None
         return self.start if memory is None else self.start - self.ahead * memory
+
+    def exchange(self) -> Array:
+        """The mean of the ranks' changes; collective."""
+        return self.aggregator(self.change())
 
 
 def cut(parameters: Mapping[str, nn.Parameter], fragments: int) -> list[dict[str, nn.Parameter]]:

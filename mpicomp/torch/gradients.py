@@ -19,23 +19,22 @@ from mpicomp.loops.aggregator import Aggregator
 from mpicomp.torch.alike import numbered
 from mpicomp.torch.buffers import Buffers
 from mpicomp.torch.clipping import ClippingWatch
+from mpicomp.torch.comparing import Comparing
 from mpicomp.torch.late import LateBackward
-from mpicomp.torch.local_steps import LocalSteps
 from mpicomp.torch.overlap import Overlap
 from mpicomp.torch.tensors import Tensors
 from mpicomp.torch.unused import unused_by_all
-from mpicomp.torch.wrapping import Wrapping
 from mpicomp.transports.calls import Operation
 
 Closure = Callable[..., Any]
+_UNUSED, _CHANGED = 1, 2  # flags of a rank: some parameters have no gradient; the program has changed some
 
 
-class Gradients(Wrapping):
+class Gradients(Comparing):
     """The gradients of an optimiser's parameters, averaged by an ``Aggregator``.
 
     aggregator   that of the gradients; with several fragments, of the first one's change
     aggregators  that of each fragment, and last that of the first steps, if there are any
-    local        the local steps, or None
     _whole       the Aggregator of the first ``start_after`` steps, or None
     _compared    the packings whose gradients ``step`` takes
     _known       the parameters that are averaged, by id
@@ -44,12 +43,9 @@ class Gradients(Wrapping):
     _ready       whether there is an estimate that ``step`` has not used yet
     """
 
-    aggregator: Aggregator
     aggregators: list[Aggregator]
     buffers: Buffers
-    local: LocalSteps | None
     start_after: int
-    _tensors: Tensors
     _compared: list[Tensors]
     _whole: Aggregator | None
     _known: set[int]
@@ -207,20 +203,38 @@ class Gradients(Wrapping):
         if estimate is not None:
             self._tensors.set_gradients(estimate, unused)
         self._ready = estimate is not None
+        self._outside.note()  # a method that asks for gradients has moved the parameters, and back
         return self._ready
 
     def _used_by_none(self, aggregator: Aggregator) -> list[int]:
         """The numbers of the parameters that no worker has used, whose p.grad is None; collective.
 
         [] with ``overlap``, where their blocks have left as zeros, and if the method asks for gradients.
+        Raises ``ConfigError``, on all ranks, if the program has made the ranks' parameters different.
         """
-        if self._overlap is not None or self.aggregator.method.needs_function:
-            return []
-        everything = set(range(len(self._tensors.parameters)))
-        own = everything.intersection(*self._lacking.values())
-        if 0 in aggregator.tell_all(int(bool(own)), Operation.USED):
+        own: set[int] = set()
+        if self._overlap is None and not self.aggregator.method.needs_function:
+            own = set(range(len(self._tensors.parameters))).intersection(*self._lacking.values())
+        flags = _UNUSED * bool(own) | _CHANGED * self._outside.changed
+        told = aggregator.tell_all(flags, Operation.USED)
+        if any(number & _CHANGED for number in told):
+            try:
+                self._compare_again(self._tensors.parameters)
+            except ConfigError:
+                if self._overlap is not None:
+                    aggregator.drop()
+                raise
+        if not all(number & _UNUSED for number in told):
             return []
         return unused_by_all(own, aggregator.transport)
+
+    def _go_on(self) -> None:
+        """Go on from a state that was loaded on all ranks."""
+        fragments = [] if self.local is None else self.local.fragments
+        for tensors in [*self._compared, *(f.tensors for f in fragments)]:
+            tensors.taken = 0
+        self.buffers.restart()
+        self._outside.forget()
 
     def _refuse_others(self) -> None:
         """Raise ``ConfigError`` for a gradient that is not averaged: ranks would get other parameters."""

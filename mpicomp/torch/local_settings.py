@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+import torch
 from torch.optim import Optimizer
 
 from mpicomp.base.errors import ConfigError
@@ -16,6 +17,7 @@ from mpicomp.methods import OneBitAdam
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.lmo_method import LMOMethod
 from mpicomp.methods.support.memory import MemoryMethod
+from mpicomp.torch.alike import numbered
 from mpicomp.torch.fragments import Fragment
 
 DELAY = "delay"  # a value of ``keep``
@@ -84,6 +86,25 @@ def warn_of_length(method: Method) -> None:
             "one, and without outer the rate of their step is 1. Give outer, with a rate of your own.",
             stacklevel=3,
         )
+
+
+@torch.no_grad()
+def warn_of_copies(optimiser: Optimizer) -> None:
+    """Warn if the state of ``optimiser`` has a copy of a parameter, such as one of more bits.
+
+    Called after a local step.  An exchange does not change the copy.
+    """
+    for _, _, p in numbered(optimiser):
+        for name, value in optimiser.state.get(p, {}).items():
+            alike = isinstance(value, torch.Tensor) and value.shape == p.shape and p.any()
+            if alike and torch.equal(value.to(p), p):
+                warnings.warn(
+                    f"{type(optimiser).__name__} keeps a copy of the parameters in its state, {name!r}, and "
+                    "no exchange changes it: if a step copies it back, each rank goes on from its own. With "
+                    "sync_every take an optimiser without copies, or one whose parameters the copies are.",
+                    stacklevel=3,
+                )
+                return
 
 
 def check_local_steps(method: Method, workers: int | None, overlap: bool, options: dict[str, Any]) -> None:

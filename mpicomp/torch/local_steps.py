@@ -8,7 +8,7 @@ at the same step on every rank, whatever the network did, so results do not depe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.torch.alike import numbered
 from mpicomp.torch.fragments import Fragment, Schedule
 
@@ -45,6 +46,8 @@ class LocalSteps:
     ) -> None:
         self.fragments, self.schedule, self.outer, self.keep = fragments, schedule, outer, keep
         self.steps = 0
+        self.lent = 0  # how many blocks of ``common`` are open
+        self.fresh = True  # no step was taken, and no state loaded
         self.exchanged = 0  # the step whose exchanges are done; below ``steps`` if an interrupt came between
 
     def exchange(self) -> bool:
@@ -58,12 +61,12 @@ class LocalSteps:
         ending = [self.fragments[p] for p in self.schedule.end(self.steps)]
         for f in (self.fragments[p] for p in self.schedule.begin(self.steps)):
             if not self.schedule.delay:
-                self._outer_step(f, f.aggregator(f.change()))
+                self._outer_step(f, f.exchange)
             elif not f.aggregator.pending:
                 f.aggregator.begin(f.change())
         if self.schedule.delay:
             for f in ending:
-                self._outer_step(f, f.aggregator.finish())
+                self._outer_step(f, f.aggregator.finish)
         self.exchanged = self.steps
         return self.fragments[0] in ending
 
@@ -76,34 +79,51 @@ class LocalSteps:
     def common(self) -> Iterator[None]:
         """In the ``with`` block the parameters are ``start``, the same on all ranks; then this rank's own."""
         own = [f.tensors.values() for f in self.fragments]
+        self.lent += 1
         try:
             for f in self.fragments:
                 f.tensors.set_values(f.start)
             yield
         finally:
+            self.lent -= 1
             for f, values in zip(self.fragments, own, strict=True):
                 f.tensors.set_values(values)
 
-    def _outer_step(self, fragment: Fragment, estimate: Any) -> None:
-        """Let ``outer`` step from the fragment's start along ``estimate``, the mean of the ranks' changes."""
+    def check_own(self) -> None:
+        """Raise ``ConfigError`` inside of ``common``, where the parameters are not this rank's own."""
+        if self.lent:
+            raise ConfigError(
+                "inside opt.common() the parameters are not those of the local steps, so no step is taken, "
+                "and no training saved or loaded: do so outside of the block. In it, save the model alone, "
+                "torch.save(model.state_dict(), ..)."
+            )
+
+    def _outer_step(self, fragment: Fragment, estimated: Callable[[], Any]) -> None:
+        """Let ``outer`` step from the fragment's start along the mean of the ranks' changes.
+
+        ``estimated`` returns the mean.  It is kept until the step is taken: if an error of the program's own
+        ends the step on one rank, this rank takes it later, and the others need not send again.
+        """
         tensors = fragment.tensors
+        if fragment.estimate is None:
+            fragment.estimate = estimated()
         own = tensors.values()
         tensors.set_values(fragment.start)
-        with _without_gradients(self._others(fragment)):
-            tensors.set_gradients(estimate)
-            self.outer.step()
-        fragment.start = tensors.values()
+        # Afterwards p.grad is the local step's again, such as the sparse one that SparseAdam asks for.
+        try:
+            with _without_gradients([p for _, _, p in numbered(self.outer)]):
+                tensors.set_gradients(fragment.estimate)
+                self.outer.step()
+        except BaseException:
+            tensors.set_values(own)
+            raise
+        fragment.start, fragment.estimate = tensors.values(), None
         if isinstance(self.keep, str):  # DELAY
             tensors.set_values(fragment.own_start() + (own - fragment.begun))
         elif self.keep:
             tensors.set_values(fragment.start + self.keep * (own - fragment.start))
         elif fragment.ahead:
             tensors.set_values(fragment.own_start())
-
-    def _others(self, fragment: Fragment) -> list[nn.Parameter]:
-        """All other parameters of ``outer``, which may have more than the optimiser has."""
-        own = {id(p) for p in fragment.tensors.parameters}
-        return [p for _, _, p in numbered(self.outer) if id(p) not in own]
 
     @property
     def start(self) -> torch.Tensor:
@@ -120,9 +140,11 @@ class LocalSteps:
     def resume(self, local_steps: int, start: torch.Tensor, begun: torch.Tensor) -> None:
         """Go on from the values that ``state`` returned."""
         self.steps = self.exchanged = local_steps
+        self.fresh = False
         sizes = [f.tensors.parts.size for f in self.fragments]
         for f, *saved in zip(self.fragments, start.split(sizes), begun.split(sizes), strict=True):
             f.start, f.begun = (f.tensors.vector(f.tensors.empty().copy_(part)) for part in saved)
+            f.estimate = None
 
     def _joined(self, name: str) -> torch.Tensor:
         return torch.cat([f.tensors.tensor(getattr(f, name)) for f in self.fragments])
@@ -130,7 +152,7 @@ class LocalSteps:
 
 @contextmanager
 def _without_gradients(parameters: Sequence[nn.Parameter]) -> Iterator[None]:
-    """In the ``with`` block the parameters have no gradients, so that an optimiser's step skips them."""
+    """In the ``with`` block the parameters have only the gradients set there: a step skips the others."""
     kept = [p.grad for p in parameters]
     for p in parameters:
         p.grad = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Any
 
 import torch
@@ -17,10 +16,10 @@ from mpicomp.loops.aggregator import Aggregator
 from mpicomp.methods import DCGD
 from mpicomp.methods.base import Method
 from mpicomp.text.config import as_method
-from mpicomp.torch.alike import Fact, check_same, memory, numbered, refuse_alone, settings
+from mpicomp.torch.alike import numbered, refuse_alone
 from mpicomp.torch.buffers import Buffers, share, warn_of_buffers
 from mpicomp.torch.clipping import ClippingWatch
-from mpicomp.torch.content import Content
+from mpicomp.torch.comparing import Outside
 from mpicomp.torch.ddp import warn_of_ddp
 from mpicomp.torch.fragments import Fragment, Schedule, cut, in_fragment, seed_of
 from mpicomp.torch.late import LateBackward
@@ -33,7 +32,7 @@ from mpicomp.torch.local_settings import (
 )
 from mpicomp.torch.local_steps import LocalSteps
 from mpicomp.torch.opening import with_group
-from mpicomp.torch.overlap import Overlap
+from mpicomp.torch.overlap import Overlap, release
 from mpicomp.torch.parameters import named, trained
 from mpicomp.torch.stateful import Stateful
 from mpicomp.torch.tensors import Tensors
@@ -119,7 +118,7 @@ class Compressed(Stateful):
             )
         check_switch("overlap", overlap)
         method, options = as_method(method), with_group(options | {"group": group})
-        self.sync_every = sync_every = as_integer("sync_every", sync_every)
+        sync_every = as_integer("sync_every", sync_every)
         schedule, keep = Schedule(sync_every, delay, fragments), as_keep(keep)
         ahead = as_ahead(ahead, method, keep)
         if sync_every > 1:
@@ -186,36 +185,14 @@ class Compressed(Stateful):
         for tensors in pieces:
             tensors.optimiser = self.outer or optimiser
         self._brought, self._lacking, self._ready = {}, {}, None
+        release(self._known)
         self._overlap = Overlap(self._tensors, self.aggregator) if overlap else None
         self._clipping = ClippingWatch(self._tensors.parameters, t)
         self._late = LateBackward(self._tensors.parameters)
         start = "give module=model, which shares rank 0's, or seed torch alike on all ranks."
-        self._compare(start, self._optimisers)
-
-    def check(self) -> None:
-        """Raise ``ConfigError``, on all ranks, if parameters or optimisers differ between ranks; collective.
-
-        They differ if the program changed them on some ranks only.  With ``sync_every`` the parameters after
-        the last exchange are compared.  The check takes the time of a hash of parameters and momenta.
-        """
-        self.aggregator.tell_all(0)  # all ranks check, and no exchange is under way on this transport
-        changed = "they were changed on some ranks alone, and not by opt.step()."
-        between = self._optimisers if self.outer is None else {"outer": self.outer}  # in which inner's differ
-        self._compare(changed, between)
-
-    def _compare(self, remedy: str, alike: dict[str, Optimizer]) -> None:
-        """Compare the ranks' parameters, settings, and momenta of the optimisers in ``alike``; collective."""
-        # Between two exchanges, what the ranks have in common.
-        parameters = self._tensors.parameters if self.local is None else [self.local.start]
-        digest = sha256()
-        for p in parameters:
-            digest.update(Content.of(p).data)
-        facts = [Fact("the parameters", digest.hexdigest(), remedy)]
-        for name, one in self._optimisers.items():
-            facts.append(Fact(f"{name}'s settings", settings(one), "give all ranks the same."))
-        for name, one in alike.items():
-            facts.append(Fact(f"{name}'s momenta", memory(one), "load its state on all ranks."))
-        check_same(facts, self.aggregator.transport)
+        # Compared in the first step too, as the program may set values until then.
+        self._outside = Outside(self._tensors.parameters, optimiser)
+        self._compare(start, self._optimisers, self._tensors.parameters)
 
     def __repr__(self) -> str:
         return f"Compressed({self.inner!r}, {self.aggregator.method!r})"

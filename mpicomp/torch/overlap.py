@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from weakref import WeakSet
+
 import torch
 from torch import Tensor, nn
 
@@ -53,6 +56,16 @@ class Leaving:
         return self._tensors.vector(flat)
 
 
+_OVERLAPS: WeakSet[Overlap] = WeakSet()
+
+
+def release(parameters: Collection[int]) -> None:
+    """Let no Overlap take gradients of ``parameters``, given by their ids: a new optimiser has them."""
+    for overlap in [*_OVERLAPS]:
+        if overlap.has_some_of(parameters):
+            overlap.release()
+
+
 class Overlap:
     """Take each gradient as soon as backward has accumulated it, and let its blocks leave.
 
@@ -62,8 +75,22 @@ class Overlap:
     def __init__(self, tensors: Tensors, aggregator: Aggregator) -> None:
         self._tensors, self._leaving = tensors, Leaving(tensors, aggregator)
         self._versions: dict[int, int] = {}  # number of a parameter -> version of the gradient taken from it
-        for j, parameter in enumerate(tensors.parameters):
-            parameter.register_post_accumulate_grad_hook(lambda p, j=j: self._take(j, p))
+        self._handles = [
+            p.register_post_accumulate_grad_hook(lambda p, j=j: self._take(j, p))
+            for j, p in enumerate(tensors.parameters)
+        ]
+        aggregator.at_close(self.release)
+        _OVERLAPS.add(self)
+
+    def has_some_of(self, parameters: Collection[int]) -> bool:
+        """Whether it takes gradients of some of ``parameters``, given by their ids."""
+        return any(id(p) in parameters for p in self._tensors.parameters)
+
+    def release(self) -> None:
+        """Take no more gradients in backward."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
 
     @torch.compiler.disable
     def _take(self, j: int, parameter: nn.Parameter) -> None:

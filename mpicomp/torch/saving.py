@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from mpicomp.base.errors import RecordError
+from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.units import one_line
 from mpicomp.torch.optimiser import Compressed
 from mpicomp.torch.state import NO_LOCAL_STEPS, load_into
+from mpicomp.transports.calls import Operation
+
+_READABLE = (torch.Tensor, nn.Parameter, bool, int, float, str, type(None))
 
 
 @dataclass
@@ -48,17 +52,57 @@ def save(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
     """Save ``model``, the optimisers and the method's state on all ranks to ``folder``; collective.
 
     The two newest states are kept.  Not saved: random number generators, schedulers, data loaders.
+    Raises ``ConfigError`` for an entry that ``load`` could not read, such as an object in a parameter group.
     """
     opt.exchange()
     blobs: dict[str, Blob] = {}
-    if opt.aggregator.transport.is_server:
-        outer = None if opt.outer is None else opt.outer.state_dict()
-        common = {"model": model.state_dict(), "outer": outer, "inner": opt.inner.state_dict()}
-        blobs["torch"] = Blob.of(common)
-    if opt.local is not None:  # between two exchanges each rank has a model of its own
-        own = {"model": model.state_dict(), "inner": opt.inner.state_dict()} | opt.local.state()
-        blobs[f"torch-{opt.hosted.start}"] = Blob.of(own)
+    refused: ConfigError | None = None
+    states = {"model": model.state_dict(), "inner": _with_numbers(opt.inner.state_dict())}
+    try:
+        _check_readable(states)
+        if opt.aggregator.transport.is_server:
+            outer = None if opt.outer is None else _with_numbers(opt.outer.state_dict())
+            blobs["torch"] = Blob.of(states | {"outer": outer})
+        if opt.local is not None:  # between two exchanges each rank has a model of its own
+            blobs[f"torch-{opt.hosted.start}"] = Blob.of(states | opt.local.state())
+    except ConfigError as error:
+        refused = error
+    if any(opt.aggregator.tell_all(int(refused is not None), Operation.SAVE)):
+        opt.aggregator.transport.raise_on_all(lambda: _raise(refused))
     opt.aggregator.save(folder, opt.aggregators[1:], **blobs)
+
+
+def _raise(error: ConfigError | None) -> None:
+    if error is not None:
+        raise error
+
+
+def _with_numbers(state: Any) -> Any:
+    """``state`` with Python's numbers in the place of numpy's, such as a rate that was computed by numpy."""
+    if isinstance(state, np.generic):
+        return state.item()
+    if type(state) is dict:
+        return {name: _with_numbers(value) for name, value in state.items()}
+    return type(state)(map(_with_numbers, state)) if type(state) in (list, tuple) else state
+
+
+def _check_readable(state: Any, name: str = "") -> None:
+    """Raise ``ConfigError``, which names the entry, if ``Blob.read`` could not read ``state`` again."""
+    if isinstance(state, Mapping):
+        for key, value in state.items():
+            _check_readable(value, f"{name}.{key}" if name else str(key))
+    elif type(state) in (list, tuple):
+        for k, value in enumerate(state):
+            _check_readable(value, f"{name}.{k}")
+    elif type(state) not in _READABLE:
+        try:
+            Blob.of(state).read()
+        except Exception as error:  # torch and pickle raise many types
+            raise ConfigError(
+                f"{name} of the state to save is of the type {type(state).__name__}, which could not be "
+                "loaded again; allowed: texts, numbers, tensors. Keep others out of the optimiser's groups "
+                "and the model's extra state."
+            ) from error
 
 
 def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
@@ -67,6 +111,8 @@ def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
     The training then continues bit for bit, if its batches and random numbers do.  Raises ``RecordError`` if
     the state is damaged, or belongs to another method, seed, model, number of workers or ``sync_every``.
     """
+    if opt.local is not None:
+        opt.local.check_own()
     common, own = Blob(), Blob()
     records = {"torch": common}
     if opt.local is not None:
@@ -91,4 +137,4 @@ def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
             ) from error
 
     opt.aggregator.transport.raise_on_all(take)
-    opt.buffers.restart()
+    opt._go_on()

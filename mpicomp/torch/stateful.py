@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from torch.optim import Optimizer
-
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.torch.state import NO_LOCAL_STEPS, aggregators_in, as_tensor, check_kind, check_local, load_into
 from mpicomp.torch.steps import Steps
@@ -14,13 +12,17 @@ from mpicomp.torch.steps import Steps
 class Stateful(Steps):
     """``Steps`` whose state can be saved and loaded."""
 
-    sync_every: int
-    outer: Optimizer | None
-
     @property
-    def _optimisers(self) -> dict[str, Optimizer]:
-        """The optimisers, by their names in errors."""
-        return {"the optimiser": self.inner} | ({} if self.outer is None else {"outer": self.outer})
+    def sync_every(self) -> int:
+        """H, the local steps from one exchange to the next; 1 without local steps."""
+        return 1 if self.local is None else self.local.schedule.every
+
+    @sync_every.setter
+    def sync_every(self, steps: int) -> NoReturn:
+        raise ConfigError(
+            f"sync_every was {self.sync_every} when Compressed was made, and stays it, as all ranks exchange "
+            "after as many steps. For another one make Compressed anew."
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """This rank's state as a dict, with torch's tensors in the place of arrays.
@@ -50,6 +52,8 @@ class Stateful(Steps):
         Raises ``ConfigError`` for the state of another optimiser, such as the inner one's own: on all ranks,
         and nothing changes.
         """
+        if self.local is not None:
+            self.local.check_own()
         own = aggregators_in(state_dict, len(self.aggregators))
         optimisers = {"inner": self.inner} | ({} if self.outer is None else {"outer": self.outer})
         before = {name: one.state_dict() for name, one in optimisers.items()}
@@ -72,7 +76,7 @@ class Stateful(Steps):
             raise
         if self.local is not None:
             self.local.resume(*(state_dict[name] for name in NO_LOCAL_STEPS))
-        self.buffers.restart()
+        self._go_on()
 
     def __reduce__(self) -> NoReturn:
         """Raise ``ConfigError``: torch's copy would wrap the ``step`` of this class, and break all others."""

@@ -9,6 +9,8 @@ import torch
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.torch.gradients import Closure, Gradients
+from mpicomp.torch.local_settings import warn_of_copies
+from mpicomp.transports.calls import Operation
 
 
 class Steps(Gradients):
@@ -26,6 +28,8 @@ class Steps(Gradients):
         """
         if self.local is not None and hasattr(self, "grad_scale"):
             raise ConfigError("GradScaler and sync_every do not go together: give sync_every=1.")
+        if self.local is not None:
+            self.local.check_own()
         if self._late.came:
             self._forget()
         loss = None
@@ -34,6 +38,11 @@ class Steps(Gradients):
         else:
             if self._ready is None:
                 loss = self._evaluate(closure)
+            elif closure is not None:
+                raise ConfigError(
+                    "opt.aggregate() has averaged gradients already, which a closure would compute anew: "
+                    "opt.step() without one, or leave aggregate out."
+                )
             elif getattr(self, "grad_scale", None) is not None:
                 raise ConfigError(
                     "opt.aggregate() took gradients that GradScaler had scaled: scaler.unscale_(opt) first."
@@ -42,23 +51,45 @@ class Steps(Gradients):
             if ready:
                 self._note_step()
             self._forget()
+            changed = self._outside.changed  # since ``aggregate``
+            self._outside.forget()  # an error in the inner step may have moved some ranks and not others
             if ready:
                 self.inner.step()
+            if not changed:
+                self._outside.note()
             if self.local is not None:
                 self.local.restart()
         return loss
 
     def _local_step(self, closure: Closure | None) -> Any:
+        assert self.local is not None
         self.exchange()  # of the step before, if it was interrupted
+        self._begin_local_steps()
+        for fragment in self.local.fragments:
+            fragment.note()
         if closure is None:
             self._refuse_others()
             loss = self.inner.step()
         else:
             loss = self.inner.step(lambda: self._checked(closure))
-        assert self.local is not None
+        if self.local.steps == 0 and self.aggregator.transport.is_server:
+            warn_of_copies(self.inner)
         self.local.steps += 1
         self.exchange()
         return loss
+
+    def _begin_local_steps(self) -> None:
+        """Start from a model that the program has loaded since ``Compressed`` was made; collective.
+
+        Else the first exchange would send it as a change, compressed.
+        """
+        assert self.local is not None
+        if not self.local.fresh:
+            return
+        if any(self.aggregator.tell_all(int(self._outside.changed), Operation.USED)):
+            self._compare_again(self._tensors.parameters)
+            self.local.restart()
+        self.local.fresh = False
 
     def _checked(self, closure: Closure) -> Any:
         loss = closure()
@@ -70,7 +101,10 @@ class Steps(Gradients):
 
         ``step`` calls it.  After an interrupt in ``step``, ``mpicomp.torch.save`` ends these exchanges.
         """
-        if self.local is not None and self.local.exchange():
+        if self.local is None:
+            return
+        self.local.check_own()
+        if self.local.exchange():
             if self.hosted:
                 self.buffers.collect(self.hosted.start)
             self.buffers.step()
@@ -83,6 +117,6 @@ class Steps(Gradients):
 
         With ``sync_every`` these are the values after each fragment's last exchange; else the present ones.
         Buffers stay this rank's own.  At the end of the block the parameters are set back to what they were,
-        so do not step in it.
+        so a step, and saving or loading the training, are refused in it.
         """
         return nullcontext() if self.local is None else self.local.common()

@@ -16,7 +16,7 @@ from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors.base import Array
 from mpicomp.loops.packing import Packing
-from mpicomp.torch.alike import settings
+from mpicomp.torch.alike import memory, settings
 from mpicomp.torch.content import is_plain, kind
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class Tensors(Packing):
     optimiser   the optimiser whose settings the ranks compare in each call, and which parameters it may step,
                 or None
     taken       a number for the steps that the optimiser has taken, which the ranks compare in each call
+    moved       the numbers of the parameters that local steps may have moved before they were frozen
     device      the GPU that holds the parameters and the vector, or None if the vector is in numpy's memory
 
     An ``Aggregator`` made with this packing takes and returns the vector itself, shape (d,), so that one call
@@ -44,8 +45,9 @@ class Tensors(Packing):
     name: ClassVar[str] = "parameters"
     alike: ClassVar[str] = (
         "the settings of the optimiser, such as its learning rate, the parameters that need a gradient, the "
-        "steps that were left out after opt.aggregate(), or the gradients that were put in the place of the "
-        "mean, are not rank 0's: decide alike on all ranks, as by the mean loss."
+        "steps that were left out after opt.aggregate(), the gradients that were put in the place of the "
+        "mean, or the momenta that were loaded, are not rank 0's: load and decide alike on all ranks, as by "
+        "the mean loss."
     )
     missing: ClassVar[str] = (
         "the gradient of a worker is missing: before opt.step(), for each i in opt.hosted, opt.zero_grad(), "
@@ -74,6 +76,8 @@ class Tensors(Packing):
         self.device, self.settings = None, dict[str, object]()
         self.optimiser: Optimizer | None = None
         self.taken = 0
+        self.moved: set[int] = set()
+        self._state: Any = None  # of the optimiser, when its momenta were compared
         self.parameters = list(parameters.values())
         self.parts = Parts(tuple(Part(name, tuple(p.shape)) for name, p in parameters.items()), whole)
         wide = any(p.dtype == torch.float64 for p in self.parameters)
@@ -98,8 +102,18 @@ class Tensors(Packing):
     def number(self) -> int:
         if self.optimiser is None:
             return 0
-        stepped = bytes(p.requires_grad for p in self.parameters)  # the others it leaves alone
+        stepped = bytes(map(self._is_stepped, range(len(self.parameters))))  # the others it leaves alone
+        if self._state is not self.optimiser.state:  # at first, and where ``load_state_dict`` has put another
+            self._state = self.optimiser.state
+            self.taken = crc32(memory(self.optimiser).encode(), self.taken)
         return crc32(settings(self.optimiser).encode() + stepped, self.taken)
+
+    def trained(self) -> set[int]:
+        """The numbers of the parameters that need a gradient."""
+        return {j for j, p in enumerate(self.parameters) if p.requires_grad}
+
+    def _is_stepped(self, j: int) -> bool:
+        return self.parameters[j].requires_grad or j in self.moved
 
     @property
     def description(self) -> str:
@@ -169,12 +183,13 @@ class Tensors(Packing):
     def set_gradients(self, vector: Array, without: Collection[int] = ()) -> None:
         """Set each p.grad to its part of ``vector``.
 
-        It is None, so that an optimiser leaves the parameter alone, for those that need no gradient and for
-        those whose numbers are in ``without``.
+        It is None, so that an optimiser leaves the parameter alone, for those that need no gradient and are
+        not in ``moved``, and for those whose numbers are in ``without``.
         """
-        for j, (p, g) in enumerate(zip(self.parameters, self.views(vector), strict=True)):
+        types = [getattr(p, "grad_dtype", None) or p.dtype for p in self.parameters]  # of newer versions
+        for j, (p, g) in enumerate(zip(self.parameters, self.views(vector, types), strict=True)):
             # ``data`` has a version of its own, which does not count the changes of its neighbours in memory.
-            p.grad = g.data if p.requires_grad and j not in without else None
+            p.grad = g.data if self._is_stepped(j) and j not in without else None
 
     @torch.no_grad()
     def set_values(self, vector: Array) -> None:
@@ -182,18 +197,20 @@ class Tensors(Packing):
         for p, value in zip(self.parameters, self.views(vector), strict=True):
             p.copy_(value)
 
-    def views(self, vector: Array) -> list[Tensor]:
-        """New tensors with the entries of ``vector``, of the parameters' shapes, types, order and device.
+    def views(self, vector: Array, types: Sequence[torch.dtype] | None = None) -> list[Tensor]:
+        """New tensors with the entries of ``vector``, of the parameters' shapes, order and device.
 
-        Raises ``DivergedError`` if an entry is beyond the type of its parameter, such as float16.
+        They are of ``types``; None: those of the parameters.
+        Raises ``DivergedError`` if an entry is beyond its type, such as float16.
         """
+        types = [p.dtype for p in self.parameters] if types is None else types  # they may have changed
         flat = self.tensor(vector).to(self.parameters[0].device)
-        pieces = [*zip(self.parameters, flat.split(self._sizes), strict=True)]
-        least = min(torch.finfo(t).max for t in {p.dtype for p in self.parameters})  # they may have changed
+        pieces = [*zip(self.parameters, types, flat.split(self._sizes), strict=True)]
+        least = min(torch.finfo(t).max for t in set(types))
         if least < torch.finfo(self._dtype).max and flat.abs().max() > least:
-            for (part, _), (p, piece) in zip(self.parts, pieces, strict=True):
-                _refuse_beyond(p.dtype, part, piece)
-        return [_ordered(p, piece.view(p.shape).to(p.dtype)) for p, piece in pieces]
+            for (part, _), (_, dtype, piece) in zip(self.parts, pieces, strict=True):
+                _refuse_beyond(dtype, part, piece)
+        return [_ordered(p, piece.view(p.shape).to(dtype)) for p, dtype, piece in pieces]
 
     def _joined(self, tensors: list[Tensor]) -> Array:
         if self._dtype != torch.float64 and any(t.dtype == torch.float64 for t in tensors):
@@ -214,7 +231,9 @@ class Tensors(Packing):
 
 def _ordered(p: nn.Parameter, values: Tensor) -> Tensor:
     """``values`` in the memory order of ``p``, such as channels_last: a fused step takes both as they lie."""
-    return values if p.is_contiguous() else torch.empty_like(p, requires_grad=False).copy_(values)
+    if p.is_contiguous():
+        return values
+    return torch.empty_like(p, dtype=values.dtype, requires_grad=False).copy_(values)
 
 
 def _refuse_overlap(parameters: Mapping[str, nn.Parameter]) -> None:

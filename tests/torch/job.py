@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from hashlib import sha256
 
 import torch
@@ -30,6 +31,7 @@ from mpicomp import (
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.torch import Compressed, Hook, hook, load, save
 from tests.torch.kinds import Kinds, of_workers
+from tests.torch.loops import step
 from tests.torch.models import loss, network, values
 
 torch.set_num_threads(1)
@@ -542,6 +544,101 @@ def changed_alone():
         with torch.no_grad():
             next(model.parameters()).add_(1e-3)
     opt.check()
+
+
+def changed_between_steps():
+    """Rank 1 alone changes what all ranks have in common; what is said.  Changed on both they go on."""
+
+    def load(model, opt):
+        model.load_state_dict(network(seed=9).state_dict())
+
+    def draw(model, opt):
+        torch.nn.init.normal_(model[0].weight, generator=torch.Generator().manual_seed(3))
+
+    def replace(model, opt):
+        model[0].bias.data = torch.full((8,), 0.5)
+
+    def remember(model, opt):
+        sgd = torch.optim.SGD(network().parameters(), lr=0.1, momentum=0.9)
+        opt.inner.load_state_dict(sgd.state_dict())
+
+    def remember_outer(model, opt):
+        other = network()
+        sgd = torch.optim.SGD(other.parameters(), lr=1.0, momentum=0.5)
+        loss(other, 0, 0).backward()
+        sgd.step()
+        opt.outer.load_state_dict(sgd.state_dict())
+
+    def fail(model, opt):
+        def out_of_memory(*_):
+            raise MemoryError
+
+        with suppress(MemoryError), opt.register_step_pre_hook(out_of_memory):
+            step(opt, model, 9, WORLD.rank)
+
+    early = {"server": "sharded", "blocks": 2, "overlap": True}
+    cases = [(change, {}) for change in (load, draw, replace, remember, fail)]
+    cases += [(load, early), (load, {"sync_every": 2}), (load, {"start_after": 9, "sync_every": 2})]
+    cases += [(remember_outer, {"sync_every": 1 + k, "fragments": k}) for k in (1, 2)]
+    said = []
+    for change, options in cases:
+        for alone in (False, True):
+            model = network()
+            sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+            if change is remember_outer:
+                options["outer"] = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5)
+            opt = Compressed(sgd, TOPK, module=model, **options)
+            for k in range(5):
+                if k == (0 if options.get("sync_every") and change is load and len(options) == 1 else 2):
+                    if WORLD.rank == 1 or not alone:
+                        change(model, opt)
+                    elif change is fail:
+                        step(opt, model, 9, WORLD.rank)
+                try:
+                    step(opt, model, k, WORLD.rank)
+                except ConfigError as error:
+                    said.append((change.__name__, alone, str(error)))
+                    break
+            else:
+                opt.check()
+                said.append((change.__name__, alone, ""))
+    return WORLD.allgather(said)
+
+
+def outer_step_that_fails():
+    """Rank 1 alone catches an error in the outer step, and takes it before its next step."""
+    model = network(normed=True)
+    inner, outer = (torch.optim.SGD(model.parameters(), lr=rate) for rate in (0.1, 1.0))
+    opt = Compressed(inner, TOPK, module=model, sync_every=2, outer=outer)
+
+    def fail(*_):
+        if failing:
+            raise MemoryError
+
+    outer.register_step_pre_hook(fail)
+    for k in range(6):
+        failing = k == 3 and WORLD.rank == 1
+        with suppress(MemoryError):
+            step(opt, model, k, WORLD.rank)
+        failing = False
+    digest(model)
+    return opt.aggregator.steps
+
+
+def looked_at_on_one_rank():
+    """Rank 0 puts other values in for a while, as for an evaluation; the training is the same."""
+    found = []
+    for looks in (False, True):
+        model = network()
+        opt = compressed(model)
+        for k in range(4):
+            train(opt, model, [k])
+            if looks and WORLD.rank == 0:
+                kept = {name: value.clone() for name, value in model.state_dict().items()}
+                model.load_state_dict(network(seed=9).state_dict())
+                model.load_state_dict(kept)
+        found.append(digest(model))
+    return found[0] == found[1]
 
 
 def another_ranks_state():

@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
 import torch
 
-from mpicomp import ConfigError
+from mpicomp import DCGD, ConfigError, Identity
 from mpicomp.torch import Compressed
 from tests.torch.loops import TOPK, step
 from tests.torch.models import loss, network, values
@@ -75,3 +75,22 @@ def test_a_parameter_that_is_frozen_later_stays():
     before = model[0].weight.clone()
     step(opt, model, 1)
     assert torch.equal(model[0].weight, before)
+
+
+@pytest.mark.parametrize("options", [{}, {"delay": 1, "keep": "delay"}, {"fragments": 2}])
+def test_local_steps_before_a_parameter_is_frozen_count(options):
+    """Frozen between two exchanges it keeps what it has learnt, and stays from the next exchange on."""
+    model, alone = network(), network()
+    torch_alone = torch.optim.SGD(alone.parameters(), lr=0.1)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    opt = Compressed(sgd, DCGD(Identity()), module=model, sync_every=4, **options)
+    for k in range(12):
+        if k == 2:
+            for one in (model, alone):
+                one[0].weight.requires_grad_(False)
+        if k == 8:
+            frozen = model[0].weight.clone()
+        step(opt, model, k)
+        step(torch_alone, alone, k)
+    torch.testing.assert_close(list(model.parameters()), list(alone.parameters()))
+    assert torch.equal(model[0].weight, frozen) and opt.aggregator.steps == 3

@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
 import torch
 
-from mpicomp import DCGD, Identity
+from mpicomp import DCGD, ConfigError, Identity
 from mpicomp.torch import Compressed
 from tests.torch.models import loss, network, values
 
@@ -80,3 +80,14 @@ def test_no_hook_stays_behind():
     opt.zero_grad()
     own = opt._clipping._watched
     assert [p is own for p in model.parameters() if p._post_accumulate_grad_hooks] in ([True], [])
+
+
+def test_after_aggregate_a_closure_is_refused():
+    """It would not be called."""
+    model, opt = made()
+    bring(model, opt, 0)
+    opt.aggregate()
+    with pytest.raises(ConfigError, match="has averaged gradients already"):
+        opt.step(lambda _: None)
+    opt.step()
+    assert opt.aggregator.steps == 1

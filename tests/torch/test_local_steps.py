@@ -31,7 +31,7 @@ from mpicomp import (
 from mpicomp.base.errors import RecordError
 from mpicomp.torch import Compressed, load, save
 from mpicomp.torch.fragments import Schedule, cut
-from tests.torch.loops import step
+from tests.torch.loops import TOPK, step
 from tests.torch.models import loss, network, values
 
 EXACT = DCGD(Identity("f8"))
@@ -363,6 +363,28 @@ def test_the_common_model_is_there_for_a_while(every):
         assert values(model) == own
 
 
+def test_in_the_common_model_no_training_is_saved(tmp_path):
+    """It would go on from the common parameters, and not from each rank's own."""
+    model = network()
+    opt = streamed(model, sync_every=8)
+    for k in range(3):
+        step(opt, model, k)
+    state, own = opt.state_dict(), values(model)
+    save(tmp_path, opt, model)
+    calls = (
+        opt.step,
+        opt.state_dict,
+        lambda: opt.load_state_dict(state),
+        lambda: save(tmp_path, opt, model),
+        lambda: load(tmp_path, opt, model),
+    )
+    for call in calls:
+        with opt.common(), pytest.raises(ConfigError, match=r"inside opt\.common"), opt.common():
+            call()
+    assert values(model) == own and opt.local.steps == 3
+    step(opt, model, 3)
+
+
 def test_momentum_after_error_feedback_is_warned_of():
     model = network()
     outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
@@ -396,3 +418,86 @@ def test_a_step_of_a_given_length_by_the_default_rate_is_warned_of(method):
         warnings.simplefilter("error")
         streamed(model)
         streamed(model, method=method, outer=torch.optim.SGD(model.parameters(), lr=0.02))
+
+
+@pytest.mark.parametrize("options", [{}, {"fragments": 2}, {"delay": 1, "keep": "delay"}])
+def test_a_model_that_is_loaded_before_the_first_step_is_not_sent_as_a_change(options):
+    """Else the first exchange would compress what lies between it and the model of before."""
+    model, loaded = network(), network(seed=9)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.0)
+    opt = Compressed(sgd, TOPK, module=model, sync_every=2, **options)
+    model.load_state_dict(loaded.state_dict())
+    for k in range(4):
+        step(opt, model, k)
+    assert values(model) == values(loaded)
+
+
+def test_after_an_exchange_the_gradients_are_those_of_the_local_step():
+    """A sparse one stays sparse: SparseAdam asks for it, and clearing it to zeros keeps its layout."""
+    torch.manual_seed(0)
+    table = torch.nn.Embedding(9, 4, sparse=True)
+    opt = Compressed(torch.optim.SparseAdam(table.parameters()), TOPK, module=table, sync_every=2)
+    for k in range(4):
+        opt.zero_grad(set_to_none=False)
+        table(torch.tensor([k, 2 * k])).square().sum().backward()
+        own = table.weight.grad
+        opt.step()
+        assert table.weight.grad is own and own.is_sparse
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_the_number_of_local_steps_is_not_changed_by_hand(every):
+    model = network()
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model, sync_every=every)
+    with pytest.raises(ConfigError, match=f"sync_every was {every} when Compressed was made"):
+        opt.sync_every = 2
+    assert opt.sync_every == every
+
+
+class Wide(torch.optim.SGD):
+    """SGD that steps along copies of more bits, as for bfloat16."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                wide = self.state[p].setdefault("wide", p.double())
+                p.copy_(wide.sub_(group["lr"] * p.grad))
+
+
+@pytest.mark.parametrize(("kind", "said"), [(Wide, 1), (torch.optim.AdamW, 0), (torch.optim.SGD, 0)])
+def test_copies_of_the_parameters_that_no_exchange_changes_are_warned_of(kind, said):
+    model = network()
+    opt = Compressed(kind(model.parameters(), lr=0.1), TOPK, module=model, sync_every=2)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for k in range(4):
+            step(opt, model, k)
+    assert len(told) == said
+    assert all("Wide keeps a copy of the parameters in its state, 'wide'" in str(one.message) for one in told)
+
+
+@pytest.mark.parametrize("options", [{}, {"delay": 2}, {"delay": 1, "keep": "delay", "fragments": 2}])
+def test_after_an_error_in_the_outer_step_it_is_taken_later(options):
+    """What the ranks have sent is not sent again, nor lost."""
+    trained, sent = [], []
+    for fails in (False, True):
+        model = network()
+        inner, outer = (torch.optim.SGD(model.parameters(), lr=rate) for rate in (0.1, 1.0))
+        opt = Compressed(inner, TOPK, module=model, sync_every=4, outer=outer, **options)
+
+        def fail(*_):
+            raise MemoryError
+
+        for k in range(12):
+            opt.zero_grad()
+            loss(model, 0, k).backward()
+            if fails and k == 7:
+                with outer.register_step_pre_hook(fail), pytest.raises(MemoryError):
+                    opt.step()
+                opt.exchange()
+            else:
+                opt.step()
+        trained.append(values(model))
+        sent.append(opt.ledger.up.tolist())
+    assert trained[0] == trained[1] and sent[0] == sent[1]

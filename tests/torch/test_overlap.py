@@ -93,3 +93,26 @@ def test_overlap_refuses_scaled_gradients():
     scaler.scale(loss(model, 0, 0)).backward()
     with pytest.raises(ConfigError, match="GradScaler scales gradients that have left already"):
         scaler.step(opt)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_new_optimiser_takes_the_gradients_from_the_one_before(ended, overlap):
+    """As after a parameter was frozen.  Closed, the one before takes none either."""
+    trained = []
+    for anew in (False, True):
+        model = network()
+        opt = early(model)
+        step(opt, model, 0)
+        state = opt.state_dict()
+        if anew:
+            if ended:
+                opt.aggregator.close()
+            opt = early(model, overlap=overlap)
+            opt.load_state_dict(state)
+        for k in range(1, 4):
+            step(opt, model, k)
+        trained.append(values(model))
+    assert trained[0] == trained[1]
+    opt.aggregator.close()
+    loss(model, 0, 0).backward()

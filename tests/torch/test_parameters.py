@@ -206,3 +206,16 @@ def test_a_name_of_the_module_that_another_parameter_would_have_is_refused():
     optimiser = torch.optim.SGD([nn.Parameter(torch.ones(2)), *model.parameters()], lr=0.1)
     with pytest.raises(ConfigError, match=r"would be named 'group0\.0', as one of the module's is"):
         Compressed(optimiser, EFSGD(TopK(k=1)), module=model)
+
+
+@pytest.mark.skipif(not hasattr(torch.Tensor, "grad_dtype"), reason="needs torch 2.10")
+def test_gradients_of_a_type_of_their_own():
+    """The mean is not rounded to the parameter's type."""
+    p = torch.nn.Parameter(torch.ones(4, dtype=torch.bfloat16))
+    p.grad_dtype = torch.float32
+    opt = Compressed(torch.optim.SGD([p], lr=1.0), DCGD(Identity()))
+    given = torch.tensor([1.0, 1.001, 2.003, -3.0])
+    p.grad = given.clone()
+    opt.aggregate()
+    assert p.grad.dtype == torch.float32 and torch.equal(p.grad, given)
+    opt.step()

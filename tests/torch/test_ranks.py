@@ -200,9 +200,29 @@ def test_a_parameter_that_is_frozen_on_one_rank_is_refused_before_the_step():
 
 def test_a_step_that_one_rank_leaves_out_or_takes_with_its_own_gradients_is_refused_in_the_next():
     """The ranks' parameters differ by then.  What all ranks do alike is theirs to choose."""
-    said = "the steps that were left out after opt.aggregate(), or the gradients that were put in the place"
+    said = "the steps that were left out after opt.aggregate(), the gradients that were put in the place"
     for theirs in told(2, "stepped_alone"):
         assert len(theirs) == 2 and all(said in one for one in theirs)
+
+
+def test_what_one_rank_changes_between_two_steps_is_refused_in_the_next():
+    """Else each rank trains a model of its own from there on.  What all ranks change alike is theirs."""
+    for theirs in told(2, "changed_between_steps"):
+        assert len(theirs) == 20
+        for change, alone, said in theirs:
+            what = "the optimiser's momenta" if change == "remember" else "the parameters"
+            wanted = f"{what} on rank 1 differ from rank 0's: " if alone else ""
+            if alone and change == "remember_outer":
+                wanted = "on rank 1 the settings of the optimiser"
+            assert said.startswith(wanted) and bool(said) == alone, (change, said)
+
+
+def test_an_error_in_the_outer_step_on_one_rank_holds_up_no_other():
+    assert told(2, "outer_step_that_fails") == 3
+
+
+def test_other_values_for_a_while_on_one_rank_change_nothing():
+    assert told(2, "looked_at_on_one_rank") is True
 
 
 def test_what_is_alike_passes():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from shutil import rmtree
+
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
@@ -81,3 +84,37 @@ def test_saved_with_other_local_steps_is_refused(tmp_path):
         with pytest.raises(ConfigError, match=said):
             other.load_state_dict(opt.state_dict())
         assert (values(its_model), other.aggregator.steps) == before
+
+
+@pytest.mark.parametrize("options", [{}, {"sync_every": 2, "outer": True}])
+def test_a_rate_that_numpy_has_computed_is_loaded_again(options, tmp_path):
+    """torch reads no number of numpy's without running pickled code."""
+    trained = []
+    for interrupted in (False, True):
+        model = network()
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        outer = torch.optim.SGD(model.parameters(), lr=np.float64(1.0)) if options else None
+        opt = Compressed(sgd, TOPK, module=model, **options | ({"outer": outer} if outer else {}))
+        torch.optim.lr_scheduler.LambdaLR(opt, lambda _: np.cos(0.5))
+        for k in range(6):
+            if k == 3 and interrupted:
+                save(tmp_path / "s", opt, model)
+                load(tmp_path / "s", opt, model)
+                assert type(opt.param_groups[0]["lr"]) is float
+            step(opt, model, k)
+        trained.append(values(model))
+    assert trained[0] == trained[1]
+
+
+def test_what_could_not_be_loaded_again_is_not_saved(tmp_path):
+    for own in (object(), lambda: 0, np.ones(2), tmp_path):
+        model = network()
+        opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model)
+        opt.param_groups[0]["own"] = own
+        with pytest.raises(ConfigError, match=f"^inner.param_groups.0.own of .* type {type(own).__name__}"):
+            save(tmp_path / "s", opt, model)
+        assert not (tmp_path / "s").exists()
+        opt.param_groups[0]["own"] = {"texts", 1}
+        save(tmp_path / "s", opt, model)
+        load(tmp_path / "s", opt, model)
+        rmtree(tmp_path / "s")
