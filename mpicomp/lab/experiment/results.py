@@ -42,7 +42,7 @@ from mpicomp.lab.experiment.tuning import Tuning
 from mpicomp.runtime import plotting
 from mpicomp.runtime.frames import frame
 from mpicomp.runtime.glance import NOT_FINISHED, on, on_in_full, run_html, run_line
-from mpicomp.runtime.record import Row, read_facts, read_rows, read_summary
+from mpicomp.runtime.record import Row, check_whole, read_facts, read_rows, read_summary
 from mpicomp.text.own_classes import without_imports
 from mpicomp.text.unimported import UnimportedProblem
 
@@ -284,7 +284,10 @@ def read_run(folder: Path) -> Record:
         rows = read_rows(folder / "rows.csv")
     except OSError as error:
         raise RecordError(f"cannot read {folder}/rows.csv: {error.strerror}.") from None
-    return Record(folder, read_facts(folder), rows, read_summary(folder))
+    summary = read_summary(folder)
+    if "rounds" in summary:
+        check_whole(folder, rows, summary["rounds"])
+    return Record(folder, read_facts(folder), rows, summary)
 
 
 def read_comparison(out: Path) -> Comparison:
@@ -314,6 +317,8 @@ def _summary_of(run: Path, rows: list[Row]) -> dict[str, Any]:
     summary = read_summary(run)
     if summary.get("status", "diverged") != "diverged" and not (rows and "method" in summary):
         raise RecordError(f"{run} is damaged: it is finished, and rows or a method are missing. Delete it.")
+    if "rounds" in summary:
+        check_whole(run, rows, summary["rounds"])
     if any(row.f is None or row.grad_norm_sq is None for row in rows):
         raise RecordError(f"{run}/rows.csv is damaged: there are rows without f. Delete {run}.")
     return summary
