@@ -94,7 +94,7 @@ class Rounds:
             try:
                 down = self.averaging.decode(broadcast)
                 if t.is_server:
-                    charged = self.running.paper_bits_down(down, self.x.size, key)
+                    charged = self.books.charge_down(down, key)
                 down = self.running.received(down, self.replica, key)
                 self._update(self.running, self.replica, down, key)
             except MessageError as error:

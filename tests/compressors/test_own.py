@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pytest
@@ -70,8 +71,28 @@ class Texts(Whole):
         return x.tobytes()
 
 
-def run(compressor):
-    return mpicomp.run(EF21(compressor, gamma=0.1), "quadratics(d=10)", workers=3, rounds=5)
+@dataclass(frozen=True)
+class Rows(Whole):
+    def compress(self, x, key):
+        return x.view(np.uint8).reshape(-1, 8)
+
+
+@dataclass(frozen=True)
+class Reversed(Whole):
+    def compress(self, x, key):
+        return x.view(np.uint8)[::-1]
+
+
+@dataclass(frozen=True)
+class Charging(Whole):
+    bits: object
+
+    def paper_bits(self, buf, d, key):
+        return self.bits
+
+
+def run(compressor, method=EF21):
+    return mpicomp.run(method(compressor, gamma=0.1), "quadratics(d=10)", workers=3, rounds=5)
 
 
 @pytest.mark.parametrize("compressor", [Own(), Same()])
@@ -89,7 +110,13 @@ def test_a_message_may_be_the_memory_of_x_or_of_the_message_before(compressor):
             ScalesMessage(),
             "ScalesMessage.decompress_add: .* read-only; the message is read-only there",
         ),
-        (Texts(), r"Texts.compress returned a bytes; expected a vector of uint8, as .view\(np.uint8\) gives"),
+        (Texts(), r"Texts.compress returned a bytes; expected a contiguous vector of uint8, as .view\(np"),
+        (Rows(), r"Rows.compress returned an array of shape \(10, 8\) and type uint8; expected a contiguous"),
+        (Reversed(), r"Reversed.compress returned an array of shape \(80,\) and type uint8; expected a cont"),
+        *(
+            (Charging(bits), rf"Charging.paper_bits={given}; allowed: an integer from 0 to")
+            for bits, given in ((12.5, "12.5"), (-8, "-8"), (float("nan"), "nan"), (None, "None"))
+        ),
     ],
 )
 def test_what_a_compressor_may_not_do(compressor, said):
@@ -97,6 +124,33 @@ def test_what_a_compressor_may_not_do(compressor, said):
         run(compressor)
     with pytest.raises(ConfigError, match=said):
         Aggregator(EF21(compressor), like=np.zeros(10))(np.ones(10))
+
+
+@pytest.mark.parametrize("bits", [np.uint8(200), np.uint32(2**31), np.array(7)])
+def test_bits_of_numpy_s_integers_are_summed_without_overflow(bits, tmp_path):
+    """They overflowed, and the summary could not be written at the end of the run."""
+    done = mpicomp.run(EF21(Charging(bits), gamma=0.1), "quadratics(d=10)", workers=3, rounds=5, out=tmp_path)
+    assert done.rows[-1].paper_bits_up == 15 * int(bits)
+    assert mpicomp.load(tmp_path).rows == done.rows
+
+
+@dataclass(frozen=True)
+class Generous(EF21):
+    """It charges half a bit for a message and for the broadcast, or for the broadcast alone."""
+
+    up: bool = True
+
+    def paper_bits(self, up, d, key):
+        return 0.5 if self.up else 1
+
+    def paper_bits_down(self, broadcast, d, key):
+        return 0.5
+
+
+@pytest.mark.parametrize(("up", "name"), [(True, "paper_bits"), (False, "paper_bits_down")])
+def test_bits_of_a_method_of_one_s_own_that_are_no_count_are_refused(up, name):
+    with pytest.raises(ConfigError, match=rf"Generous.{name}=0.5; allowed: an integer from 0 to"):
+        run(Whole(), partial(Generous, up=up))
 
 
 @dataclass(frozen=True)
