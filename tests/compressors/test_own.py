@@ -91,11 +91,21 @@ class Charging(Whole):
         return self.bits
 
 
+@dataclass(frozen=True)
+class Levelled(Whole):
+    values: tuple = (0, 1)
+
+
+@dataclass(frozen=True)
+class Unset(Whole):
+    cache: object = field(init=False, repr=False, compare=False)  # set by what is never called
+
+
 def run(compressor, method=EF21):
     return mpicomp.run(method(compressor, gamma=0.1), "quadratics(d=10)", workers=3, rounds=5)
 
 
-@pytest.mark.parametrize("compressor", [Own(), Same()])
+@pytest.mark.parametrize("compressor", [Own(), Same(), Unset()])
 def test_a_message_may_be_the_memory_of_x_or_of_the_message_before(compressor):
     assert run(compressor).iterates_sha256 == run(Whole()).iterates_sha256
     first, second = compressor.compress(np.ones(10), None), compressor.compress(np.zeros(10), None)
@@ -191,6 +201,23 @@ def test_an_omega_that_no_compressor_has_is_named(value):
         ConfigError, match=rf"omega\(10, 3\) = {value}; allowed: a finite number from 0 on\.$"
     ):
         mpicomp.run(DIANA(Noisy(value)), "quadratics(d=10)", workers=3, rounds=5)
+
+
+@pytest.mark.parametrize("compressor", [Unset(), Levelled()])
+def test_a_comparison_reads_no_format_off_other_fields(compressor):
+    found = mpicomp.compare([EF21(compressor, gamma=0.1)], "quadratics(d=10)", workers=3, rounds=5)
+    assert found.lines()[0].formats == ("f4",)  # that of the broadcasts
+
+
+def test_a_class_that_other_ranks_could_not_have_is_refused():
+    """It ended in an error of pickle's, for which no line of the user's was named."""
+
+    @dataclass(frozen=True)
+    class Inner(Whole):
+        pass
+
+    with pytest.raises(ConfigError, match=r"<locals>\.Inner.*Define classes of your own at the top level"):
+        run(Inner())
 
 
 def test_an_error_of_the_compressor_itself_stays():
