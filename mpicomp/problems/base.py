@@ -54,7 +54,8 @@ class Constants:
     liars      the number of workers that may send false gradients
     =========  ============================================================================
 
-    Raises ``ConfigError`` unless L is above 0, and if mu, sigma or another L is negative or not finite.
+    Raises ``ConfigError`` unless L is above 0, if mu, sigma or another L is negative or not finite, and if
+    f_star is not finite.
     """
 
     L: float
@@ -82,6 +83,14 @@ class Constants:
             raise ConfigError(f"Constants({', '.join(wrong)}); allowed: 0 or above, or None where not known.")
         if not (_is_size(self.L) and self.L > 0):
             raise ConfigError(f"Constants(L={self.L!r}); allowed: a number above 0.")
+        if self.f_star is not None and not _is_finite(self.f_star):
+            raise ConfigError(f"Constants(f_star={self.f_star!r}); allowed: a finite number, or None.")
+        # A step size is a Python float, and one made of numpy.float32 would be of single precision.
+        for name in ("L", "f_star", *names):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, float(value))
+        if self.L_i is not None:
+            object.__setattr__(self, "L_i", tuple(map(float, self.L_i)))
 
     @property
     def L_max(self) -> float:
@@ -103,8 +112,13 @@ class Constants:
 
 def _is_size(value: Any) -> bool:
     """Whether ``value`` is one finite number, 0 or above."""
+    return _is_finite(value) and bool(value >= 0)
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether ``value`` is one finite number."""
     try:
-        return bool(0 <= value < inf)
+        return bool(-inf < value < inf)
     except (TypeError, ValueError, RuntimeError):  # texts, and arrays of several numbers
         return False
 
@@ -142,6 +156,15 @@ def parts_of(problem: Problem) -> Parts:
             f"{name} gives {one_line(parts)}; expected mpicomp.Parts of mpicomp.Part(name, shape)."
         )
     return parts
+
+
+def fingerprint_of(problem: Problem) -> str:
+    """The problem's fingerprint.  Raises ``ConfigError`` if it gives something else than a text."""
+    fingerprint = problem.fingerprint()
+    if not isinstance(fingerprint, str):
+        name = f"{type(problem).__name__}.fingerprint()"
+        raise ConfigError(f"{name} gives {one_line(fingerprint)}; expected a text, such as a hexdigest().")
+    return fingerprint
 
 
 class Known:
