@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, fields
 from math import inf
 from typing import Any
 
-from mpicomp.base.errors import DivergedError, keeping
+from mpicomp.base.errors import ConfigError, DivergedError, keeping
 from mpicomp.base.html import html_table
 from mpicomp.base.units import human_bytes
 from mpicomp.methods import Method
@@ -231,6 +231,12 @@ class _Step:
             run = attempt(self.method, seed, max_bytes)
         except DivergedError:
             return _End("diverged")
+        if run.rows[-1].round == 0:  # every step would do the same
+            raise ConfigError(
+                f"{type(self.method).__name__} is not tuned: its run with seed {seed} ends at its start, by "
+                f"{run.status}, where |∇f|² = {run.rows[0].grad_norm_sq:.3g}. Give limits that leave it "
+                "steps to take."
+            )
         if rose(run.rows):
             return _End("rose")
         last = tail(run.rows)

@@ -459,6 +459,11 @@ def test_a_figure_needs_no_tex_where_the_users_settings_ask_for_it(folder, compa
     assert written == [tmp_path / "figure.png"]
 
 
+def test_a_figure_is_drawn_at_any_resolution_of_the_users_settings(folder, tmp_path):
+    with rc_context({"figure.dpi": 1}):
+        assert plot_files([folder], tmp_path / "figure.png") == [tmp_path / "figure.png"]
+
+
 def test_a_backend_that_matplotlib_does_not_know_is_one_line(folder):
     done = subprocess.run(
         [sys.executable, "-m", "mpicomp", "plot", str(folder)],

@@ -189,6 +189,15 @@ def test_tuning_finds_the_best_step_and_reports_the_diverged():
     assert tuning.best.total_bytes == min(alone.values())
 
 
+@pytest.mark.parametrize("limit", [{"target_grad_norm_sq": 1e9}, {"max_bytes": 0}])
+def test_nothing_is_tuned_where_no_step_is_taken(limit):
+    """All steps tied, and the smallest one, far below the range, was the best."""
+    (name,) = limit
+    said = rf"GD is not tuned: its run with seed 0 ends at its start, by {name.partition('_grad')[0]}, where"
+    with pytest.raises(ConfigError, match=said):
+        mpicomp.tune(GD(), Quadratics(d=20), workers=2, rounds=20, exponents=(0, 1), **limit)
+
+
 def read(path: Path) -> str:
     return path.read_text()
 
