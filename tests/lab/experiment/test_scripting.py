@@ -287,3 +287,19 @@ def test_names_are_found_on_demand():
     assert {"compare", "load", "plot", "tune"} <= set(mpicomp.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'compair'"):
         _ = mpicomp.compair
+
+
+def test_numbers_of_numpy_are_settings_too(tmp_path):
+    """A limit of numpy's could not be written to the record, and a list of its integers held no seeds."""
+    limits = {"target_grad_norm_sq": np.float32(1e-9), "max_bytes": np.int64(10**9), "hold": np.float64(1)}
+    asked = {"problem": "quadratics(d=5)", "workers": 2, "rounds": 3} | limits
+    mpicomp.run(GD(), out=tmp_path / "run", **asked)
+    held = mpicomp.load(tmp_path / "run").config["asked"]
+    assert {name: held[name] for name in limits} == {name: value.item() for name, value in limits.items()}
+    lists = {"seeds": [np.int64(3), np.uint8(5)], "tune": [np.int64(0), np.int8(1)]}
+    assert mpicomp.compare([GD()], out=tmp_path / "both", **asked, **lists).suite.seeds == (3, 5)
+
+
+def test_a_limit_is_no_truth_value():
+    with pytest.raises(ConfigError, match="max_bytes=True; allowed: a number"):
+        mpicomp.run(GD(), "quadratics(d=5)", workers=2, rounds=3, max_bytes=True)
