@@ -480,6 +480,25 @@ def test_a_record_whose_table_was_cut_off_is_refused(tmp_path):
         mpicomp.load(tmp_path)
 
 
+def test_a_run_that_ends_while_it_is_read_is_not_taken_for_one_that_lost_rows(tmp_path, monkeypatch):
+    a_comparison(tmp_path)
+    run = tmp_path / "runs" / "a" / "seed-0"
+    whole, summary = (run / "rows.csv").read_text(), (run / "summary.json").read_text()
+    (run / "rows.csv").write_text("".join(whole.splitlines(keepends=True)[:2]))
+    (run / "summary.json").unlink()
+
+    def ends(path):
+        rows = read_rows(path)
+        if path.parent == run:
+            path.write_text(whole)
+            (run / "summary.json").write_text(summary)
+        return rows
+
+    monkeypatch.setattr("mpicomp.lab.experiment.results.read_rows", ends)
+    assert mpicomp.load(tmp_path).lines()[0].finished == 0
+    assert mpicomp.load(tmp_path).lines()[0].finished == 1
+
+
 def test_nothing_outside_the_folder_is_read(tmp_path):
     """A link, a pipe, whose reading waits for ever, and a device, whose reading does not end."""
     out, beside = tmp_path / "out", tmp_path / "beside"
