@@ -240,13 +240,14 @@ def _labelled(methods: Methods) -> dict[str, Method]:
 
 def _check_reads_back(suite: Suite) -> None:
     """Raise ``ConfigError`` unless the suite is that of its text, which a folder keeps."""
+    reason = "it reads as another one."
     try:
         if parse_suite(suite.source) == suite:
             return
-    except ConfigError:
-        pass
+    except ConfigError as error:
+        reason = str(error)
     raise ConfigError(
-        "a folder keeps a comparison as a text, and this one has no text, or a class that no text names: "
-        "local to a function or to a notebook. Define it in a module or a file and import it from there, or "
-        "leave out the folder."
+        f"a folder keeps a comparison as a text, and that of this one cannot be read back: {reason} There, "
+        "numbers are finite, and integers have 64 bits; a class is named by its module or file, so it is not "
+        "local to a function or a notebook; data are named by the path of a file. Or leave out the folder."
     )
