@@ -94,6 +94,21 @@ class Tuning:
         """The number of runs that tuning took."""
         return sum(trial.seeds for trial in self.trials)
 
+    @property
+    def doubt(self) -> str | None:
+        """Why the best step is no good one, if so: all were refused, or all ended alike."""
+        if self.best.refused:
+            return (
+                f"every step size that was tried was refused, the smallest, {self.best.gamma}, too: runs "
+                "diverged, or f rose. Try smaller ones, and check that grad is the gradient of value."
+            )
+        if len(self.trials) > 1 and len({trial.rank() for trial in self.trials}) == 1:
+            return (
+                f"all step sizes that were tried ended alike, at f = {self.best.f:.6g}, so nothing tells "
+                "the best. Check that value depends on x."
+            )
+        return None
+
     def __repr__(self) -> str:
         if not self.trials:
             return "<Tuning: no step tried>"

@@ -6,11 +6,13 @@ import csv
 import json
 import re
 import signal
-from dataclasses import fields, replace
+import warnings
+from dataclasses import dataclass, fields, replace
 from math import inf
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import pytest
 
 import mpicomp
@@ -29,7 +31,7 @@ from mpicomp.lab.experiment.suite_file import METHOD, SETTINGS, load_suite, pars
 from mpicomp.lab.experiment.tables import cells, markdown, terminal
 from mpicomp.lab.experiment.tuning import Trial, Tuning, scale_step, tune
 from mpicomp.methods import DIANA, GD
-from mpicomp.problems import Quadratics
+from mpicomp.problems import Objective, Problem, Quadratics
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.run import run
@@ -167,6 +169,43 @@ def test_the_best_trial():
     assert Tuning((slow, fast)).at_edge is True
     again = Tuning((diverged, slow, fast, stuck))
     assert Tuning.from_json(json.loads(json.dumps(again.to_json()))) == again
+
+
+@dataclass(frozen=True)
+class Valued(Problem):
+    """|x|² with a value that is not that of its gradient."""
+
+    factor: float
+
+    def dimension(self):
+        return 3
+
+    def x0(self):
+        return np.ones(3)
+
+    def objective(self, i, n):
+        return Square(self.factor)
+
+
+class Square(Objective):
+    def __init__(self, factor):
+        self.factor = factor
+
+    def value(self, x):
+        return self.factor * float(np.sum(x**2))
+
+    def grad(self, x):
+        return 2 * x
+
+
+@pytest.mark.parametrize(("factor", "said"), [(-1.0, r"was refused, .* f rose"), (0.0, "ended alike")])
+def test_a_tuning_without_a_good_step_warns(factor, said):
+    """As of a value of the wrong sign: the smallest step was the best, without a word."""
+    with pytest.warns(UserWarning, match=said):
+        mpicomp.tune(GD(gamma=0.1), Valued(factor), workers=2, rounds=5, exponents=(0, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mpicomp.tune(GD(gamma=0.1), Valued(1.0), workers=2, rounds=5, exponents=(0, 1))
 
 
 def test_tuning_finds_the_best_step_and_reports_the_diverged():
