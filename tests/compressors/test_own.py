@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import DIANA, EF21, Aggregator, ConfigError
+from mpicomp import DIANA, EF21, Aggregator, ConfigError, RandK, TopK
 from mpicomp.base.errors import RecordError
 from mpicomp.base.given_arrays import in_full
 from mpicomp.compressors import Contractive, Unbiased
+from mpicomp.keys import Key
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,22 @@ class Rows(Whole):
 class Reversed(Whole):
     def compress(self, x, key):
         return x.view(np.uint8)[::-1]
+
+
+@dataclass(frozen=True)
+class HalfOfTop(TopK):
+    """It decodes half of what was sent."""
+
+    def decompress_add(self, buf, out, key, scale=1.0):
+        super().decompress_add(buf, out, key, 0.5 * scale)
+
+
+@dataclass(frozen=True)
+class Doubling(RandK):
+    """It sends twice what it is given."""
+
+    def compress(self, x, key):
+        return super().compress(2 * x, key)
 
 
 @dataclass(frozen=True)
@@ -207,6 +224,21 @@ def test_an_omega_that_no_compressor_has_is_named(value):
 def test_a_comparison_reads_no_format_off_other_fields(compressor):
     found = mpicomp.compare([EF21(compressor, gamma=0.1)], "quadratics(d=10)", workers=3, rounds=5)
     assert found.lines()[0].formats == ("f4",)  # that of the broadcasts
+
+
+def test_what_a_subclass_changes_is_what_servers_and_differences_do():
+    """They did what its base does, which has these for speed: workers and server kept other numbers."""
+    x, y, key = np.arange(1.0, 11.0), np.ones(10), Key(0, 0, 1, 2)
+    half = HalfOfTop(k=3)
+    message = half.compress(x, key)
+    total = half.sum(np.zeros(10), Key(0, 0, None, 2))
+    total.take(1, message)
+    expected = [0.0] * 7 + [4.0, 4.5, 5.0]
+    assert total.close().tolist() == half.decompress(message, 10, key).tolist() == expected
+    doubling = Doubling(k=3)
+    assert doubling.compress_difference(x, y, key).tobytes() == doubling.compress(x - y, key).tobytes()
+    plain = RandK(k=3)
+    assert plain.compress_difference(2 * x, 2 * y, key).tobytes() == doubling.compress(x - y, key).tobytes()
 
 
 def test_a_class_that_other_ranks_could_not_have_is_refused():
