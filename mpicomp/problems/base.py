@@ -197,6 +197,11 @@ _FOLLOWS_FROM = {
 }
 
 
+def _depth(cls: type, name: str) -> int:
+    """How many of its bases, in the order of inheritance, lie before the one whose ``name`` the class has."""
+    return next(i for i, kind in enumerate(cls.__mro__) if name in vars(kind))
+
+
 class Objective(ABC):
     """One worker's f_i; it holds that worker's data only.
 
@@ -211,11 +216,7 @@ class Objective(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         """A class with a ``value`` or ``grad`` of its own does not inherit ``value_and_grad`` of others."""
         super().__init_subclass__(**options)
-
-        def depth(name: str) -> int:
-            return next(i for i, kind in enumerate(cls.__mro__) if name in vars(kind))
-
-        if depth("value_and_grad") > min(depth("value"), depth("grad")):
+        if _depth(cls, "value_and_grad") > min(_depth(cls, "value"), _depth(cls, "grad")):
             cls.value_and_grad = Objective.value_and_grad  # type: ignore[method-assign]
 
     @abstractmethod
@@ -312,7 +313,15 @@ class FiniteSum(Objective):
             )
         if b == self.samples:
             return self
-        return self.part(kernels.to_device(np.sort(stream.permutation(self.samples, 0, b))))
+        chosen = self.part(kernels.to_device(np.sort(stream.permutation(self.samples, 0, b))))
+        if not isinstance(chosen, type(self)) and _depth(type(self), "part") > min(
+            _depth(type(self), "value"), _depth(type(self), "grad")
+        ):
+            raise ConfigError(
+                f"{type(self).__name__} has a value or grad of its own, and the part(rows) of "
+                f"{type(chosen).__name__}, which gives batches of another function. Define part(rows) too."
+            )
+        return chosen
 
 
 class Problem(ABC):
