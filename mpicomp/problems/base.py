@@ -324,6 +324,16 @@ class FiniteSum(Objective):
         return chosen
 
 
+def _constants_of_another(problem: Problem, n: int) -> Constants:
+    """``constants`` of a class that has another objective than the class of which it has inherited them."""
+    name = type(problem).__name__
+    raise ConfigError(
+        f"{name} has an objective of its own, and the constants of its base are those of another function. "
+        f"Define constants(n) in {name}; where they still hold, it is `return super().constants(n)`. Or give "
+        "step sizes as numbers."
+    )
+
+
 class Problem(ABC):
     """An objective f = (1/n) sum_i f_i for any n: a frozen dataclass whose fields are its configuration.
 
@@ -340,8 +350,13 @@ class Problem(ABC):
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
+        """A class of one's own with another ``objective`` does not inherit the ``constants`` of its base."""
         super().__init_subclass__(**options)
         explain_inherited(cls)
+        of_ones_own = cls.__module__.partition(".")[0] != "mpicomp"
+        changed = _depth(cls, "objective") < _depth(cls, "constants")
+        if of_ones_own and changed and cls.constants is not Problem.constants:
+            cls.constants = _constants_of_another  # type: ignore[assignment]
 
     @abstractmethod
     def dimension(self) -> int:

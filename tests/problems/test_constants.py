@@ -173,6 +173,30 @@ def test_a_problem_s_constants_fit_each_other(known, said):
     mpicomp.run(GD(gamma=0.1), Own(known), workers=3, rounds=1)  # which asks for none
 
 
+class Weighted(LeastSquares):
+    """Least squares on the even workers alone."""
+
+    def objective(self, i, n):
+        f = super().objective(i, n)
+        return Square() if i % 2 else f
+
+
+class Vouched(Weighted):
+    def constants(self, n):
+        return LeastSquares.constants(self, n)
+
+
+def test_constants_of_another_function_are_not_inherited():
+    """A class with another objective had the theory step, and the f*, of its base, without a word."""
+    data = {"data": "breast_cancer", "lam": 0.1}
+    said = r"Weighted has an objective of its own, .* Define constants\(n\) in Weighted"
+    with pytest.raises(ConfigError, match=said):
+        mpicomp.run(GD(), Weighted(**data), workers=3, rounds=1)
+    assert mpicomp.run(GD(), Vouched(**data), workers=3, rounds=1).method.gamma > 0
+    run = mpicomp.run(GD(gamma=0.01), Weighted(**data), workers=3, rounds=3)
+    assert r"\min" in mpicomp.plot(run, y="f-f*").get_ylabel()
+
+
 def test_a_theory_gives_all_that_was_asked_of_it():
     class Silent(GD):
         def theory(self, c, d, n):
