@@ -27,9 +27,7 @@ def job() -> None:
     for name, other in OTHERS.items():
         with pytest.raises(ConfigError, match=f"rank 1 was given another {name} than rank 0: {other} in"):
             mpicomp.run(method, digits(), workers=2, **GIVEN | ({name: other} if rank else {}))
-    with pytest.raises(
-        ConfigError, match=r"rank 1 was given another data than rank 0: .* read copies"
-    ):
+    with pytest.raises(ConfigError, match=r"rank 1 was given another data than rank 0: .* read copies"):
         mpicomp.run(method, digits(seed=rank), workers=2, **GIVEN)
     with pytest.raises(ConfigError, match="rank 1 was given another problem than rank 0"):
         mpicomp.run(method, digits(lam=0.1 + rank), workers=2, **GIVEN)
