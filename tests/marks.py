@@ -28,6 +28,7 @@ JOBS = (
     "loops/test_ranks.py",
     "mpi",
     "problems/test_own_objectives.py::test_ranks_end_together_and_name_the_objective",
+    "runtime/test_alike.py",
     "runtime/test_callbacks.py::test_on_ranks_one_of_them_writes",
     "runtime/test_faults.py::test_a_broadcast_that_one_rank_receives_differently_ends_all",
     "runtime/test_faults.py::test_a_mpirun_that_does_not_end_is_killed_and_no_file_of_its_ranks_is_left",

@@ -9,7 +9,8 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.bits import Bytes
-from mpicomp.base.errors import DivergedError, MessageError, MpicompError
+from mpicomp.base.checks import as_integer
+from mpicomp.base.errors import ConfigError, DivergedError, MessageError, MpicompError
 from mpicomp.codecs import messages
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
@@ -43,14 +44,34 @@ class Books:
         ledger.up[self.original_ids[key.worker]] += size
         if key.round < self.method.setup_rounds:
             ledger.set_up_bytes += size
-        ledger.paper_bits_up += self.method.paper_bits(up, self.d, key)
+        ledger.paper_bits_up += self._count("paper_bits", self.method.paper_bits(up, self.d, key))
 
     def enter_own(self, own: Any, key: Key, size: int) -> None:
         """Charge the message ``own``, of ``size`` bytes, which goes to the worker of ``key`` alone."""
         assert isinstance(self.method, ScatteringMethod)
         for received in (self.ledger.down, self.ledger.own):
             received[self.original_ids[key.worker]] += size
-        self.ledger.paper_bits_down += self.method.paper_bits_own(own, self.d, key)
+        charged = self._count("paper_bits_own", self.method.paper_bits_own(own, self.d, key))
+        self.ledger.paper_bits_down += charged
+
+    def charge_down(self, down: Any, key: Key) -> int:
+        """The bits that the paper charges for the broadcast ``down``, to one worker; on the server.
+
+        Where they are no count, ``check`` raises that from now on: other ranks have not met it.
+        """
+        try:
+            return self._count("paper_bits_down", self.method.paper_bits_down(down, self.d, key))
+        except ConfigError as error:
+            self.fail(error)
+            return 0
+
+    def _count(self, name: str, bits: Any) -> int:
+        """``bits``, which ``name`` of the method gave: of one's own, it may give anything."""
+        return (
+            as_integer(f"{type(self.method).__name__}.{name}", bits, least=0)
+            if self.method.of_ones_own
+            else bits
+        )
 
     def named(self, error: MpicompError) -> MpicompError:
         """Prefix an error of divergence or of a bad message with the round and the sender of that message."""

@@ -45,6 +45,7 @@ class Compressor(ABC):
         explain_inherited(cls)
         if cls.__module__.partition(".")[0] != "mpicomp":
             lend(cls)
+            _follow(cls)
 
     def bound(self, parts: Parts) -> Self:
         """This compressor for vectors with these parts; the same object if it does not depend on parts.
@@ -128,6 +129,21 @@ class Compressor(ABC):
         It is 32 bits for each float, in whatever format it is sent; for a quantised value the bits that its
         quantiser needs; nothing for indices.  Savings by entropy coding and padding are not counted.
         """
+
+
+# Fast forms of what another method says: a class that has the other one of its own does not inherit them.
+_FOLLOWS = {"compress_difference": "compress", "sum": "decompress_add", "decompress": "decompress_add"}
+
+
+def _follow(cls: type[Compressor]) -> None:
+    """Give ``cls``, of one's own, the plain forms in place of those that it would inherit wrongly."""
+
+    def depth(name: str) -> int:
+        return next(i for i, kind in enumerate(cls.__mro__) if name in vars(kind))
+
+    for name, of in _FOLLOWS.items():
+        if depth(name) > depth(of):
+            setattr(cls, name, vars(Compressor)[name])
 
 
 class Sum:

@@ -1,6 +1,7 @@
-"""Lend vectors and messages, read-only, to a compressor of one's own, and copy the messages that it makes.
+"""Lend vectors and messages, read-only, to a compressor of one's own; copy its messages, check its counts.
 
 A compressor that wrote into the vector, or gave a view of it as the message, would change the method's state.
+A count of bits that is no Python integer could not be read back from a checkpoint, or would overflow.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
+from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError
 
 
 def lend(cls: type) -> None:
-    """Give ``compress`` and ``decompress_add``, where ``cls`` defines them, what they may not change."""
-    careful = {"compress": _compressing, "decompress_add": _decompressing}
+    """Wrap the methods below where ``cls`` defines them."""
+    careful = {"compress": _compressing, "decompress_add": _decompressing, "paper_bits": _counting}
     for name in careful.keys() & vars(cls).keys():
         setattr(cls, name, careful[name](vars(cls)[name]))
 
@@ -47,13 +49,16 @@ def _compressing(compress: Callable[..., Any]) -> Callable[..., Any]:
         with _lent(x, call, "x") as given:
             message = compress(self, given, key)
         if isinstance(message, np.ndarray):
-            # It may be x's memory, which the method changes, or memory that the next message is written to.
-            return message.copy() if message.flags.c_contiguous else message  # else refused where it is sent
-        if kernels.on_device(message):
+            if message.dtype == np.uint8 and message.ndim == 1 and message.flags.c_contiguous:
+                # It may be memory of x, which the method changes, or memory that the next message uses.
+                return message.copy()
+            what = f"an array of shape {message.shape} and type {message.dtype}"
+        elif kernels.on_device(message):
             return message
+        else:
+            what = f"a {type(message).__name__}"
         raise ConfigError(
-            f"{call} returned a {type(message).__name__}; expected a vector of uint8, "
-            "as .view(np.uint8) gives."
+            f"{call} returned {what}; expected a contiguous vector of uint8, as .view(np.uint8) gives."
         )
 
     return careful
@@ -66,5 +71,15 @@ def _decompressing(decompress_add: Callable[..., None]) -> Callable[..., None]:
     def careful(self: Any, buf: Bytes, out: Any, key: Any, scale: float = 1.0) -> None:
         with _lent(buf, f"{type(self).__name__}.decompress_add", "the message") as given:
             decompress_add(self, given, out, key, scale)
+
+    return careful
+
+
+def _counting(paper_bits: Callable[..., Any]) -> Callable[..., int]:
+    """``paper_bits`` of a class of one's own, as a Python integer."""
+
+    @wraps(paper_bits)
+    def careful(self: Any, buf: Bytes, d: int, key: Any) -> int:
+        return as_integer(f"{type(self).__name__}.paper_bits", paper_bits(self, buf, d, key), least=0)
 
     return careful

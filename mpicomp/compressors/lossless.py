@@ -94,7 +94,7 @@ def forwards(C: object) -> bool:
     if isinstance(C, tuple):  # the rules of ``Layered``
         return any(map(forwards, C))
     names = getattr(C, "__dataclass_fields__", ()) if isinstance(C, Compressor) else ()
-    return any(forwards(getattr(C, name)) for name in names)
+    return any(forwards(getattr(C, name, None)) for name in names)  # a field of one's own may not be set
 
 
 def _layout(buf: Bytes) -> tuple[str, bool]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError, unknown
-from mpicomp.data.exact_labels import refuse_merged
+from mpicomp.data.exact_labels import refuse_merged, refuse_padded
 from mpicomp.data.opening import opened
 from mpicomp.data.row_names import refuse_keys, refuse_nameless
 
@@ -137,7 +137,7 @@ def _fault(where: str, features: Sequence[str], fields: Sequence[str]) -> DataEr
     if text.lower() in MISSING:
         return _missing(where, name, text)
     if _number(text) is not None:
-        return DataError(f"{where}, column {name!r}: {text}; allowed: finite numbers. Drop the line.")
+        return DataError(f"{where}, column {name!r}: {text[:40]}; allowed: finite numbers. Drop the line.")
     if _number(SIGNS.sub("", text)) is not None:
         remedy = "Write numbers without thousands separators and units, and with a point"
     elif DATE.match(text):
@@ -172,6 +172,7 @@ def _numbers_or_texts(where: str, labels: Sequence[str]) -> NDArray[Any]:
     if any(label.lower() in BOOLEANS for label in labels) and not np.isin(y, (0, 1)).all():
         raise DataError(f"{where} holds True or False beside other numbers. Encode it as numbers.")
     refuse_merged(where, labels, y)
+    refuse_padded(where, labels, y)
     return y
 
 

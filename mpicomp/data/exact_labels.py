@@ -1,7 +1,8 @@
-"""Refuse integer labels that become equal when they are rounded to double precision."""
+"""Refuse labels that become equal as numbers, though they are not: long integers, and 007 beside 7."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -10,6 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError
+
+PADDED = re.compile(r"[+-]?0\d", flags=re.ASCII)  # as codes are written, and numbers are not
+
+
+def refuse_padded(where: str, labels: Sequence[str], numbers: NDArray[np.float64]) -> None:
+    """Raise ``DataError`` if a text with zeros in front is the number of another text, as 007 and 7 are.
+
+    ``numbers`` are the ``labels``, shape (m,).
+    """
+    if not any(map(PADDED.match, labels)):
+        return
+    texts: dict[float, str] = {}
+    for label, number in zip(labels, numbers.tolist(), strict=True):
+        other = texts.setdefault(number, label)
+        if other != label and (PADDED.match(label) or PADDED.match(other)):
+            raise DataError(
+                f"{where}: the labels {other} and {label} are one number. If they are two classes, put a "
+                "letter before each label; if they are one, write it without zeros in front."
+            )
 
 
 def refuse_merged(where: str, given: Sequence[Any] | NDArray[Any], numbers: NDArray[np.float64]) -> None:

@@ -105,7 +105,22 @@ def _pair(data: Any) -> tuple[Any, Any]:
             f"data is of type {type(data).__name__}; allowed: the name of a data set, the path of a file, or "
             "a pair (X, y) of arrays."
         )
+    _refuse_reordered(*(getattr(one, "index", None) for one in data))
     return data
+
+
+def _refuse_reordered(rows: Any, labels: Any) -> None:
+    """Raise ``DataError`` if the indices of X and y, of pandas, name the same rows in another order.
+
+    Rows and labels are paired by their places: each row would have the label of another.
+    """
+    if not (hasattr(rows, "equals") and hasattr(labels, "equals")) or rows.equals(labels):
+        return
+    if len(rows) == len(labels) and set(rows) == set(labels):
+        raise DataError(
+            "X and y have one index in two orders, and rows are paired with labels by their places. Give "
+            "y.loc[X.index], or both as arrays if their places are right."
+        )
 
 
 def _matrix(X: Any) -> Any:

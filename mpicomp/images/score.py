@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError
-from mpicomp.base.given_arrays import as_array
 from mpicomp.images.auroc import auroc
-from mpicomp.images.grey import load_grey
+from mpicomp.images.grey import GreyImages, load_grey
 from mpicomp.images.model import ImageModel
 
 POOLED = 7  # rows and columns of blocks
@@ -52,23 +51,26 @@ def scores(
         Score("local", *near),
     ]
     if training is not None:
-        log_p = pooled_gaussian(_pixels(training))
-        found.append(Score("pooled Gaussian", *(log_p(_pixels(data)) for data in sets)))
+        log_p = pooled_gaussian(training)
+        found.append(Score("pooled Gaussian", *map(log_p, sets)))
     return found
 
 
-def pooled_gaussian(training: NDArray[np.uint8]) -> Callable[[NDArray[np.uint8]], Reals]:
+def pooled_gaussian(training: Any) -> Callable[[Any], Reals]:
     """log p of a normal distribution of the means of 7 x 7 blocks, up to a constant, fitted to ``training``.
 
-    Images have shape (m, height, width), and at least 7 rows and columns.
+    Images are given as a name, a path or an array of shape (m, height, width), and have at least 7 rows and
+    columns.  Raises ``DataError`` for other images, such as floats from 0 to 1, and for fewer than 2.
     """
-    blocks = _blocks(training)
+    blocks = _blocks(_pixels(training))
+    if len(blocks) < 2:
+        raise DataError("a normal distribution is fitted to 2 images or more; got 1.")
     mean = blocks.mean(axis=0)
     covariance = np.cov(blocks, rowvar=False) + RIDGE * np.eye(blocks.shape[1])
     factor = np.linalg.cholesky(covariance)
 
-    def log_p(pixels: NDArray[np.uint8]) -> Reals:
-        white = np.linalg.solve(factor, (_blocks(pixels) - mean).T)
+    def log_p(images: Any) -> Reals:
+        white = np.linalg.solve(factor, (_blocks(_pixels(images)) - mean).T)
         return -0.5 * np.einsum("ji,ji->i", white, white)
 
     return log_p
@@ -88,4 +90,4 @@ def _blocks(pixels: NDArray[np.uint8]) -> Reals:
 
 
 def _pixels(data: Any) -> NDArray[np.uint8]:
-    return load_grey(data).pixels if isinstance(data, str) else as_array("data", data, DataError)
+    return (load_grey(data) if isinstance(data, str) else GreyImages.of(data)).pixels

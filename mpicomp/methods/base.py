@@ -17,7 +17,7 @@ checkpoint is the saved records.  Methods know no transport and do no I/O.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import MISSING, dataclass, fields, replace
@@ -363,12 +363,18 @@ class Method(ABC):
             known: Any = Known(c, type(self).__name__, names)
             with _in_double_precision(type(self).__name__, names):
                 theory = method().theory(known, d, n)
+            if not isinstance(theory, Mapping):
+                raise ConfigError(
+                    f"{type(self).__name__}.theory gives {theory!r:.60}; expected a dict of numbers by name, "
+                    'such as {"gamma": 1 / c.L}.'
+                )
             if lacking := asked.keys() - theory.keys():
                 raise ConfigError(
                     f"{type(self).__name__}.theory gives no {', '.join(sorted(lacking))}, which says "
                     '"theory": give a number, or have theory return it.'
                 )
-            numbers |= {k: theory_factor(k, v) * theory[k] for k, v in asked.items()}
+            found = {k: v.item() if isinstance(v, np.generic) else v for k, v in theory.items()}
+            numbers |= {k: theory_factor(k, v) * found[k] for k, v in asked.items()}
         return replace(self, **numbers)
 
 

@@ -54,7 +54,8 @@ class Constants:
     liars      the number of workers that may send false gradients
     =========  ============================================================================
 
-    Raises ``ConfigError`` unless L is above 0, and if mu, sigma or another L is negative or not finite.
+    Raises ``ConfigError`` unless L is above 0, if mu, sigma or another L is negative or not finite, and if
+    f_star is not finite.
     """
 
     L: float
@@ -82,6 +83,14 @@ class Constants:
             raise ConfigError(f"Constants({', '.join(wrong)}); allowed: 0 or above, or None where not known.")
         if not (_is_size(self.L) and self.L > 0):
             raise ConfigError(f"Constants(L={self.L!r}); allowed: a number above 0.")
+        if self.f_star is not None and not _is_finite(self.f_star):
+            raise ConfigError(f"Constants(f_star={self.f_star!r}); allowed: a finite number, or None.")
+        # A step size is a Python float, and one made of numpy.float32 would be of single precision.
+        for name in ("L", "f_star", *names):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, float(value))
+        if self.L_i is not None:
+            object.__setattr__(self, "L_i", tuple(map(float, self.L_i)))
 
     @property
     def L_max(self) -> float:
@@ -103,8 +112,13 @@ class Constants:
 
 def _is_size(value: Any) -> bool:
     """Whether ``value`` is one finite number, 0 or above."""
+    return _is_finite(value) and bool(value >= 0)
+
+
+def _is_finite(value: Any) -> bool:
+    """Whether ``value`` is one finite number."""
     try:
-        return bool(0 <= value < inf)
+        return bool(-inf < value < inf)
     except (TypeError, ValueError, RuntimeError):  # texts, and arrays of several numbers
         return False
 
@@ -144,6 +158,15 @@ def parts_of(problem: Problem) -> Parts:
     return parts
 
 
+def fingerprint_of(problem: Problem) -> str:
+    """The problem's fingerprint.  Raises ``ConfigError`` if it gives something else than a text."""
+    fingerprint = problem.fingerprint()
+    if not isinstance(fingerprint, str):
+        name = f"{type(problem).__name__}.fingerprint()"
+        raise ConfigError(f"{name} gives {one_line(fingerprint)}; expected a text, such as a hexdigest().")
+    return fingerprint
+
+
 class Known:
     """``Constants`` for the theorem of ``method``: L_i, L_plus, L_pm, L_max, L_mean and L_tilde are never
     None.
@@ -174,6 +197,11 @@ _FOLLOWS_FROM = {
 }
 
 
+def _depth(cls: type, name: str) -> int:
+    """How many of its bases, in the order of inheritance, lie before the one whose ``name`` the class has."""
+    return next(i for i, kind in enumerate(cls.__mro__) if name in vars(kind))
+
+
 class Objective(ABC):
     """One worker's f_i; it holds that worker's data only.
 
@@ -188,11 +216,7 @@ class Objective(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         """A class with a ``value`` or ``grad`` of its own does not inherit ``value_and_grad`` of others."""
         super().__init_subclass__(**options)
-
-        def depth(name: str) -> int:
-            return next(i for i, kind in enumerate(cls.__mro__) if name in vars(kind))
-
-        if depth("value_and_grad") > min(depth("value"), depth("grad")):
+        if _depth(cls, "value_and_grad") > min(_depth(cls, "value"), _depth(cls, "grad")):
             cls.value_and_grad = Objective.value_and_grad  # type: ignore[method-assign]
 
     @abstractmethod
@@ -289,7 +313,25 @@ class FiniteSum(Objective):
             )
         if b == self.samples:
             return self
-        return self.part(kernels.to_device(np.sort(stream.permutation(self.samples, 0, b))))
+        chosen = self.part(kernels.to_device(np.sort(stream.permutation(self.samples, 0, b))))
+        if not isinstance(chosen, type(self)) and _depth(type(self), "part") > min(
+            _depth(type(self), "value"), _depth(type(self), "grad")
+        ):
+            raise ConfigError(
+                f"{type(self).__name__} has a value or grad of its own, and the part(rows) of "
+                f"{type(chosen).__name__}, which gives batches of another function. Define part(rows) too."
+            )
+        return chosen
+
+
+def _constants_of_another(problem: Problem, n: int) -> Constants:
+    """``constants`` of a class that has another objective than the class of which it has inherited them."""
+    name = type(problem).__name__
+    raise ConfigError(
+        f"{name} has an objective of its own, and the constants of its base are those of another function. "
+        f"Define constants(n) in {name}; where they still hold, it is `return super().constants(n)`. Or give "
+        "step sizes as numbers."
+    )
 
 
 class Problem(ABC):
@@ -308,8 +350,13 @@ class Problem(ABC):
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
+        """A class of one's own with another ``objective`` does not inherit the ``constants`` of its base."""
         super().__init_subclass__(**options)
         explain_inherited(cls)
+        of_ones_own = cls.__module__.partition(".")[0] != "mpicomp"
+        changed = _depth(cls, "objective") < _depth(cls, "constants")
+        if of_ones_own and changed and cls.constants is not Problem.constants:
+            cls.constants = _constants_of_another  # type: ignore[assignment]
 
     @abstractmethod
     def dimension(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from numbers import Real
+from numbers import Integral, Real
 
 from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError
@@ -49,8 +49,12 @@ class Limits:
         object.__setattr__(self, "rounds", as_integer("rounds", self.rounds))
         for name in ("target_grad_norm_sq", "hold", "max_bytes", "max_seconds"):
             value: float | None = getattr(self, name)
-            if value is not None and not (isinstance(value, Real) and value >= 0):
+            if value is None:
+                continue
+            if isinstance(value, bool) or not (isinstance(value, Real) and value >= 0):
                 raise ConfigError(f"{name}={value!r}; allowed: a number that is not negative.")
+            if not isinstance(value, int):  # a number of numpy cannot be written to a record
+                object.__setattr__(self, name, int(value) if isinstance(value, Integral) else float(value))
         if self.hold and self.target_grad_norm_sq is None:
             raise ConfigError(f"hold={self.hold!r} without a target to hold; give target_grad_norm_sq.")
 

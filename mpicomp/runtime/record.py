@@ -120,7 +120,7 @@ def read_rows(path: Path) -> list[Row]:
 
 # The entries that are read from the two JSON files, and their types.  Older versions wrote fewer.
 _FACTS = {"config": dict, "asked": dict, "resumed": list, "lost": list}
-_SUMMARY = {"status": str, "method": str, "problem": str, "ranks": int, "set_up_bytes": int}
+_SUMMARY = {"status": str, "method": str, "problem": str, "ranks": int, "rounds": int, "set_up_bytes": int}
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
@@ -145,6 +145,21 @@ def read_summary(folder: Path) -> dict[str, Any]:
     """
     path = folder / "summary.json"
     return _checked(path, read_json(path), _SUMMARY)
+
+
+def check_whole(folder: Path, rows: list[Row], last: int) -> None:
+    """Raise ``RecordError`` unless ``rows``, of rows.csv in ``folder``, go from the start to round ``last``.
+
+    A crash of the machine, or a copy that was broken off, may leave a table without its end.
+    """
+    first, end = (rows[0].round, rows[-1].round) if rows else (None, None)
+    if first == 0 and end is not None and end >= last:
+        return
+    held = "no rows" if first is None else f"rows from round {first} to {end}"
+    raise RecordError(
+        f"{folder}/rows.csv holds {held}, and the run had recorded 0 to {last}: rows are lost. Put the file "
+        "back as it was written, or run again in another folder."
+    )
 
 
 def remove_run(folder: Path) -> None:
@@ -237,6 +252,8 @@ class Recorder:
                 "or start in another folder."
             ) from None
         self.rows = [row for row in saved if row.round <= (round or 0)]
+        if round is not None:
+            check_whole(self.folder, self.rows, self._due(round, is_due))
         if self.rows and not is_due(self.rows[-1].round):
             self.rows.pop()
         if round is not None:  # only here: a refused resume must change no file
@@ -248,6 +265,16 @@ class Recorder:
             self._file = open(path, "a", newline="", buffering=1)  # noqa: SIM115 (open while the run lasts)
         except OSError as error:
             raise RecordError(f"cannot write {path}: {error.strerror}.") from None
+
+    def _due(self, round: int, is_due: Callable[[int], bool]) -> int:
+        """The last round up to ``round`` after which there is a row; 0 if the rounds of rows have changed."""
+        assert self.folder is not None
+        facts = read_facts(self.folder)
+        asked = (one.get("asked", {}) for one in (self._facts, facts, *facts.get("resumed", [])))
+        (every, at), *before = ((one.get("every"), one.get("at")) for one in asked)
+        if any(one != (every, at if at is None else list(at)) for one in before):  # JSON has lists
+            return 0
+        return next(k for k in range(round, -1, -1) if is_due(k))
 
     def add(self, row: Row) -> None:
         """Append ``row`` to the table, on disk at once.  Raises ``RecordError`` if it cannot be written."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from mpicomp.methods.support.auto_step import with_auto_step
 from mpicomp.methods.support.scattering import ScatteringMethod
 from mpicomp.problems.base import Objective
 from mpicomp.runtime import checkpoint
+from mpicomp.runtime.own_methods import Kinds, check_kinds, kinds_of, unchanged
 from mpicomp.transports import Transport
 
 Update = Callable[[Any, Any, Any, Key], None]  # (method, replica, broadcast, key); changes the replica
@@ -76,6 +78,7 @@ class Rounds:
         self.workers = {i: method.worker(x) for i in self.transport.hosted}
         self.books.sender = None
         self.books.fail(None)
+        self._began = kinds_of(self._own_states()) if self.method.of_ones_own else None
 
     # Whatever the program has set: what is not finite is refused by name, and what is too small is 0.
     @np.errstate(over="ignore", under="ignore", invalid="ignore")
@@ -94,7 +97,7 @@ class Rounds:
             try:
                 down = self.averaging.decode(broadcast)
                 if t.is_server:
-                    charged = self.running.paper_bits_down(down, self.x.size, key)
+                    charged = self.books.charge_down(down, key)
                 down = self.running.received(down, self.replica, key)
                 self._update(self.running, self.replica, down, key)
             except MessageError as error:
@@ -102,13 +105,28 @@ class Rounds:
         original_ids = self.books.original_ids
         self.ledger.down[original_ids] += size
         self.ledger.paper_bits_down += charged * len(original_ids)
+        if self._began is not None:  # once, after the first round
+            self._check_kept(self._began)
+            self._began = None
         return stop
+
+    def _check_kept(self, began: Kinds) -> None:
+        """Let all ranks raise an error if a method of one's own has made its records other ones."""
+        try:
+            check_kinds(self.method, began, self._own_states())
+        except ConfigError as error:
+            self.books.fail(error)
+
+    def _own_states(self) -> checkpoint.States:
+        """The records of this rank: its replica, its workers', and its servers'."""
+        return {"replica": self.replica} | self.states()
 
     def _worker_step(self, key: Key, i: int) -> Any:
         """The message of the hosted worker i in the round of ``key``, a record ``Up``."""
         self.books.check()
         try:
-            return self.running.worker_step(self.workers[i], self.replica, self.objectives[i], key.of(i))
+            with unchanged(self.replica, self.method) if self.method.of_ones_own else nullcontext():
+                return self.running.worker_step(self.workers[i], self.replica, self.objectives[i], key.of(i))
         except DivergedError as error:
             raise DivergedError(f"worker {self.books.original_ids[i]}: {error}") from None
         except MessageError as error:  # of its own message, which an error feedback decodes

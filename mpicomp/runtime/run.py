@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -20,8 +20,9 @@ from mpicomp.compressors.base import Array
 from mpicomp.kernels.threads import threads
 from mpicomp.keys import clear_cached_draws
 from mpicomp.methods.base import Method
-from mpicomp.problems.base import Problem
+from mpicomp.problems.base import Problem, fingerprint_of
 from mpicomp.runtime import bars, plotting
+from mpicomp.runtime.alike import refuse_unlike
 from mpicomp.runtime.audit import Audit, Verified
 from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.frames import frame
@@ -248,6 +249,10 @@ def run(
     try:
         t.raise_on_all(threads)  # refused now, whether or not kernels are compiled later
         with stop_on_signals(t) as asked, kernels.using(t.raise_on_all(lambda: open_device(device))):
+            given = {"seed": seed, "out": out, "resume": resume, "checkpoint_every": checkpoint_every}
+            given |= asdict(limits) | asdict(observation) | {"server": server, "blocks": blocks}
+            given["data"] = t.raise_on_all(lambda: fingerprint_of(problem))
+            refuse_unlike(t, given | {"method": method, "problem": problem})
             loop = Loop(method, problem, t, seed, x0, server, placement.block_count(workers))
             load_kernels(t, limits.rounds * workers, loop.x.size)
             digest = t.ask_server(

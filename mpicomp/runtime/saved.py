@@ -70,9 +70,9 @@ def fitting(name: str, value: Any, fresh: Any) -> Any:
     """Convert the saved ``value`` for a field that holds ``fresh`` at the start of a run.
 
     Raises ``RecordError`` unless a number has the type of ``fresh``, and an array its type and shape.  Masks,
-    NaN and negative integers (all are counts) are refused.  Infinity is allowed: it may be the end of a line
-    search's bracket.  Matrices of shape (.., d, d), made in the first round, may replace the empty array of
-    shape (0, .., d) that stands for them before.
+    NaN and negative counts (single integers, and the ledger's) are refused.  Infinity is allowed: it may be
+    the end of a line search's bracket.  Matrices of shape (.., d, d), made in the first round, may replace
+    the empty array of shape (0, .., d) that stands for them before.
     """
     if not isinstance(value, _ALLOWED):
         raise RecordError(f"{name} is {one_line(value)}")
@@ -81,7 +81,8 @@ def fitting(name: str, value: Any, fresh: Any) -> Any:
     array = np.asarray(value)
     if array.dtype.kind in "fc" and np.isnan(array).any():
         raise RecordError(f"{name} has entries that are NaN")
-    if array.dtype.kind == "i" and (array < 0).any():
+    is_count = array.dtype.kind == "i" and (not array.ndim or name.startswith("ledger."))
+    if is_count and (array < 0).any():
         raise RecordError(f"{name} has negative entries")
     if isinstance(fresh, np.ndarray) or kernels.on_device(fresh):
         native = array.dtype.newbyteorder("=")

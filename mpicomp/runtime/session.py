@@ -21,7 +21,7 @@ from mpicomp.base.given_arrays import in_full
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
-from mpicomp.problems.base import Problem
+from mpicomp.problems.base import Problem, fingerprint_of
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.generations import Checks, is_count
 from mpicomp.runtime.limits import Limits
@@ -85,7 +85,7 @@ class Session:
         self.lost: list[dict[str, Any]] = []
         # A resumed run must agree with the earlier run in these; the first ones determine the rest.
         self.config = {"method": type(loop.method).__name__, "problem": repr(problem)}
-        self.config |= {"data": problem.fingerprint(), "workers": str(t.n), "seed": str(loop.seed)}
+        self.config |= {"data": fingerprint_of(problem), "workers": str(t.n), "seed": str(loop.seed)}
         self.config |= {"device": "cpu" if kernels.device() is None else "cuda"}
         given = {f.name: getattr(loop.method, f.name) for f in fields(loop.method)}
         self.config |= {f"method.{name}": in_full(value) for name, value in given.items()}

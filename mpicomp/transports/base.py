@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.clock import Clock
-from mpicomp.base.errors import MpicompError
+from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.transports.counters.base import ByteCounter
 from mpicomp.transports.exchange import Exchange
 
@@ -139,8 +139,9 @@ class Transport(ABC):
     def ask_server(self, action: Callable[[], T]) -> T:
         """Run ``action`` on the server only; every rank gets its result, which must be picklable.
 
-        An ``MpicompError`` of ``action`` is raised on every rank.  Any other error leaves this call on the
-        server alone and ends the job there (``abort``).
+        An ``MpicompError`` of ``action`` is raised on every rank, and a ``ConfigError`` if its result cannot
+        be pickled, as that of a class defined in a function.  Any other error leaves this call on the server
+        alone and ends the job there (``abort``).
         """
         answer: tuple[T | None, MpicompError | None] = None, None
         if self.is_server:
@@ -148,7 +149,7 @@ class Transport(ABC):
                 answer = action(), None
             except MpicompError as error:
                 answer = None, error
-        message = self.broadcast_control(pickle.dumps(answer) if self.is_server else None)
+        message = self.broadcast_control(_pickled(answer) if self.is_server else None)
         result, failure = pickle.loads(message)
         if failure is not None:
             raise failure
@@ -197,6 +198,19 @@ class Transport(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release the transport's resources; collective, once the run is over on every rank."""
+
+
+def _pickled(answer: tuple[object, MpicompError | None]) -> bytes:
+    """``answer`` pickled; in place of one that cannot be, the error that says so."""
+    try:
+        return pickle.dumps(answer)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        refused = ConfigError(
+            f"objects of the run must be ones that rank 0 could send to other ranks: {error}. Define classes "
+            "of your own at the top level of a file or notebook, not in a function; after you define a class "
+            "again, make its objects again; and keep lambdas, open files and locks out of their fields."
+        )
+        return pickle.dumps((None, refused))
 
 
 def placement(n: int, ranks: int, dedicated: bool) -> list[range]:

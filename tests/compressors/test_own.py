@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import DIANA, EF21, Aggregator, ConfigError
+from mpicomp import DIANA, EF21, Aggregator, ConfigError, RandK, TopK
 from mpicomp.base.errors import RecordError
 from mpicomp.base.given_arrays import in_full
 from mpicomp.compressors import Contractive, Unbiased
+from mpicomp.keys import Key
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,57 @@ class Texts(Whole):
         return x.tobytes()
 
 
-def run(compressor):
-    return mpicomp.run(EF21(compressor, gamma=0.1), "quadratics(d=10)", workers=3, rounds=5)
+@dataclass(frozen=True)
+class Rows(Whole):
+    def compress(self, x, key):
+        return x.view(np.uint8).reshape(-1, 8)
 
 
-@pytest.mark.parametrize("compressor", [Own(), Same()])
+@dataclass(frozen=True)
+class Reversed(Whole):
+    def compress(self, x, key):
+        return x.view(np.uint8)[::-1]
+
+
+@dataclass(frozen=True)
+class HalfOfTop(TopK):
+    """It decodes half of what was sent."""
+
+    def decompress_add(self, buf, out, key, scale=1.0):
+        super().decompress_add(buf, out, key, 0.5 * scale)
+
+
+@dataclass(frozen=True)
+class Doubling(RandK):
+    """It sends twice what it is given."""
+
+    def compress(self, x, key):
+        return super().compress(2 * x, key)
+
+
+@dataclass(frozen=True)
+class Charging(Whole):
+    bits: object
+
+    def paper_bits(self, buf, d, key):
+        return self.bits
+
+
+@dataclass(frozen=True)
+class Levelled(Whole):
+    values: tuple = (0, 1)
+
+
+@dataclass(frozen=True)
+class Unset(Whole):
+    cache: object = field(init=False, repr=False, compare=False)  # set by what is never called
+
+
+def run(compressor, method=EF21):
+    return mpicomp.run(method(compressor, gamma=0.1), "quadratics(d=10)", workers=3, rounds=5)
+
+
+@pytest.mark.parametrize("compressor", [Own(), Same(), Unset()])
 def test_a_message_may_be_the_memory_of_x_or_of_the_message_before(compressor):
     assert run(compressor).iterates_sha256 == run(Whole()).iterates_sha256
     first, second = compressor.compress(np.ones(10), None), compressor.compress(np.zeros(10), None)
@@ -89,7 +137,13 @@ def test_a_message_may_be_the_memory_of_x_or_of_the_message_before(compressor):
             ScalesMessage(),
             "ScalesMessage.decompress_add: .* read-only; the message is read-only there",
         ),
-        (Texts(), r"Texts.compress returned a bytes; expected a vector of uint8, as .view\(np.uint8\) gives"),
+        (Texts(), r"Texts.compress returned a bytes; expected a contiguous vector of uint8, as .view\(np"),
+        (Rows(), r"Rows.compress returned an array of shape \(10, 8\) and type uint8; expected a contiguous"),
+        (Reversed(), r"Reversed.compress returned an array of shape \(80,\) and type uint8; expected a cont"),
+        *(
+            (Charging(bits), rf"Charging.paper_bits={given}; allowed: an integer from 0 to")
+            for bits, given in ((12.5, "12.5"), (-8, "-8"), (float("nan"), "nan"), (None, "None"))
+        ),
     ],
 )
 def test_what_a_compressor_may_not_do(compressor, said):
@@ -97,6 +151,33 @@ def test_what_a_compressor_may_not_do(compressor, said):
         run(compressor)
     with pytest.raises(ConfigError, match=said):
         Aggregator(EF21(compressor), like=np.zeros(10))(np.ones(10))
+
+
+@pytest.mark.parametrize("bits", [np.uint8(200), np.uint32(2**31), np.array(7)])
+def test_bits_of_numpy_s_integers_are_summed_without_overflow(bits, tmp_path):
+    """They overflowed, and the summary could not be written at the end of the run."""
+    done = mpicomp.run(EF21(Charging(bits), gamma=0.1), "quadratics(d=10)", workers=3, rounds=5, out=tmp_path)
+    assert done.rows[-1].paper_bits_up == 15 * int(bits)
+    assert mpicomp.load(tmp_path).rows == done.rows
+
+
+@dataclass(frozen=True)
+class Generous(EF21):
+    """It charges half a bit for a message and for the broadcast, or for the broadcast alone."""
+
+    up: bool = True
+
+    def paper_bits(self, up, d, key):
+        return 0.5 if self.up else 1
+
+    def paper_bits_down(self, broadcast, d, key):
+        return 0.5
+
+
+@pytest.mark.parametrize(("up", "name"), [(True, "paper_bits"), (False, "paper_bits_down")])
+def test_bits_of_a_method_of_one_s_own_that_are_no_count_are_refused(up, name):
+    with pytest.raises(ConfigError, match=rf"Generous.{name}=0.5; allowed: an integer from 0 to"):
+        run(Whole(), partial(Generous, up=up))
 
 
 @dataclass(frozen=True)
@@ -137,6 +218,38 @@ def test_an_omega_that_no_compressor_has_is_named(value):
         ConfigError, match=rf"omega\(10, 3\) = {value}; allowed: a finite number from 0 on\.$"
     ):
         mpicomp.run(DIANA(Noisy(value)), "quadratics(d=10)", workers=3, rounds=5)
+
+
+@pytest.mark.parametrize("compressor", [Unset(), Levelled()])
+def test_a_comparison_reads_no_format_off_other_fields(compressor):
+    found = mpicomp.compare([EF21(compressor, gamma=0.1)], "quadratics(d=10)", workers=3, rounds=5)
+    assert found.lines()[0].formats == ("f4",)  # that of the broadcasts
+
+
+def test_what_a_subclass_changes_is_what_servers_and_differences_do():
+    """They did what its base does, which has these for speed: workers and server kept other numbers."""
+    x, y, key = np.arange(1.0, 11.0), np.ones(10), Key(0, 0, 1, 2)
+    half = HalfOfTop(k=3)
+    message = half.compress(x, key)
+    total = half.sum(np.zeros(10), Key(0, 0, None, 2))
+    total.take(1, message)
+    expected = [0.0] * 7 + [4.0, 4.5, 5.0]
+    assert total.close().tolist() == half.decompress(message, 10, key).tolist() == expected
+    doubling = Doubling(k=3)
+    assert doubling.compress_difference(x, y, key).tobytes() == doubling.compress(x - y, key).tobytes()
+    plain = RandK(k=3)
+    assert plain.compress_difference(2 * x, 2 * y, key).tobytes() == doubling.compress(x - y, key).tobytes()
+
+
+def test_a_class_that_other_ranks_could_not_have_is_refused():
+    """It ended in an error of pickle's, for which no line of the user's was named."""
+
+    @dataclass(frozen=True)
+    class Inner(Whole):
+        pass
+
+    with pytest.raises(ConfigError, match=r"<locals>\.Inner.*Define classes of your own at the top level"):
+        run(Inner())
 
 
 def test_an_error_of_the_compressor_itself_stays():

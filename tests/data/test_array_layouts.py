@@ -14,7 +14,7 @@ from mpicomp.data import ClassRows
 from mpicomp.data.own import own_dataset
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.local_images import LocalImages
-from mpicomp.problems import LeastSquares
+from mpicomp.problems import LeastSquares, Softmax
 
 A = np.array([[1.0, 0, 2], [0, 3, 0], [4, 0, 5], [0, 6, 0.5]])
 Y = np.array([0, 1, 1, 0])
@@ -269,6 +269,19 @@ def test_labels_of_each_layout_are_classes_or_are_refused():
 def test_the_advice_for_labels_is_taken():
     """What the refusal of labels advises is accepted: [str(label) for label in y]."""
     assert ClassRows.of((A, [str(label) for label in ["b", None, "b", 3]])).classes == 3
+
+
+def test_rows_and_labels_whose_indices_are_in_two_orders_are_refused():
+    """As after X = X.sample(frac=1): they were paired by their places, each row with the label of another."""
+    y = pd.Series([0, 1, 1, 0])
+    shuffled = FRAME.loc[[3, 1, 2, 0]]
+    for wrong in ((shuffled, y), (FRAME, y.loc[[3, 1, 2, 0]]), (shuffled["a"].to_frame(), y.to_frame()[0])):
+        with pytest.raises(DataError, match=r"one index in two orders.* Give y\.loc\[X\.index\]"):
+            Softmax(data=wrong)
+    right = Softmax(data=(shuffled, y.loc[shuffled.index]))
+    assert right == Softmax(data=(shuffled.to_numpy(), [0, 1, 1, 0]))
+    for by_place in ((shuffled, y.tolist()), (FRAME.set_index(pd.Index([5, 6, 7, 8])), y)):
+        assert Softmax(data=by_place).shard_sizes(2) == [2, 2]
 
 
 def test_texts_are_no_targets():

@@ -155,6 +155,13 @@ REFUSED = [
     ),
     (CSV + b"5,6,9007199254740993\n5,6,9007199254740992.0\n", "9007199254740993 and 9007199254740992 are"),
     (CSV + b"5,6,-9007199254740993\n5,6,-9.007199254740992e15\n", "-9007199254740992 are one number"),
+    (
+        CSV + b"5,6,007\n5,6,7\n",
+        "column 'label': the labels 007 and 7 are one number. If they are two",
+    ),
+    (CSV + b"5,6,-7.0\n5,6,-07\n", "column 'label': the labels -7.0 and -07 are one number"),
+    (CSV + b"5,6,01\n", "column 'label': the labels 1 and 01 are one number"),
+    (CSV + b"5,%s,1\n" % (b"1" * 400), "column 'b': " + "1" * 40 + "; allowed: finite"),
     (CSV + b"5,inf,1\n", "column 'b': inf; allowed: finite"),
     (CSV + b"5,1e999,1\n", "column 'b': 1e999; allowed: finite"),
     (CSV + b"1e308,1e308,1\n-inf,1,1\n", "line 5, column 'a': -inf; allowed: finite"),

@@ -51,3 +51,14 @@ def test_the_pooled_gaussian_is_the_normal_density():
         assert ours - ours[0] == pytest.approx(theirs - theirs[0], rel=1e-8)
     with pytest.raises(DataError, match="7 x 7 or more"):
         pooled_gaussian(np.zeros((9, 6, 8), np.uint8))
+    with pytest.raises(DataError, match="2 images or more"):
+        pooled_gaussian(training[:1])
+
+
+def test_the_pooled_gaussian_takes_no_images_of_another_scale():
+    """Floats from 0 to 1 were divided by 255 again: all scores were wrong, without a word."""
+    images = pictures(4, 8, 9)
+    with pytest.raises(DataError, match="images of type float64"):
+        pooled_gaussian(images / 255)
+    with pytest.raises(DataError, match="images of type float64"):
+        pooled_gaussian(images)(images / 255)

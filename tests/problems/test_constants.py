@@ -106,6 +106,8 @@ def test_noise_on_a_problem_that_knows_little():
         ({"L": "1"}, r"L='1'\); allowed: a number above 0"),
         ({"L": None}, "L=None"),
         ({"L": np.ones(2)}, r"L=array\(\[1\., 1\.\]\)"),
+        ({"L": 1.0, "f_star": float("nan")}, r"f_star=nan\); allowed: a finite number, or None"),
+        ({"L": 1.0, "f_star": "0"}, "f_star='0'"),
         ({"L": 1.0, "mu": "0.1"}, r"mu='0.1'\); allowed: 0 or above"),
         ({"L": 1.0, "mu": -0.1}, "mu=-0.1"),
         ({"L": 1.0, "L_i": (1.0, float("inf"))}, r"L_i\[1\]=inf"),
@@ -120,6 +122,35 @@ def test_numbers_that_no_function_has_are_refused(known, said):
 def test_arrays_are_constants_too():
     known = Constants(L=1.0, L_i=np.array([1.0, 2.0, 3.0]))
     assert (known.L_max, known.L_mean, known.L_tilde) == (3.0, 2.0, np.sqrt(14 / 3))
+
+
+def test_numbers_of_arrays_are_step_sizes_too():
+    """gamma of numpy.float32(2) was refused, as a number that the user had not given."""
+    single = np.float32(0.1)
+    known = Constants(L=single, L_i=np.full(3, single), L_plus=np.array(single), L_pm=0, f_star=np.float16(0))
+    plain = Constants(float(single), (float(single),) * 3, float(single), 0.0, f_star=0.0)
+    assert known == plain and repr(known) == repr(plain)
+    for method in (GD(), EF21(TopK(1)), MARINA(RandK(2))):
+        assert repr(resolved(method, known)) == repr(resolved(method, plain))
+
+
+@dataclass(frozen=True)
+class Printed(Own):
+    of: object = None
+
+    def fingerprint(self):
+        return self.of
+
+
+@pytest.mark.parametrize("given", [None, 3, b"3f"])
+def test_a_fingerprint_is_a_text(given, tmp_path):
+    """Another one made a record that could not be read, or not be written."""
+    problem = Printed(Constants(L=2.0), given)
+    with pytest.raises(ConfigError, match=r"Printed\.fingerprint\(\) gives .*; expected a text"):
+        mpicomp.run(GD(gamma=0.1), problem, workers=3, rounds=1, out=tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"Printed\.fingerprint\(\) gives .*; expected a text"):
+        mpicomp.compare([GD(gamma=0.1)], problem, workers=3, rounds=1)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -140,6 +171,30 @@ def test_a_problem_s_constants_fit_each_other(known, said):
     with pytest.raises(ConfigError, match=said):
         mpicomp.compare([GD()], Own(known), workers=3, rounds=1, tune=(0, 1))
     mpicomp.run(GD(gamma=0.1), Own(known), workers=3, rounds=1)  # which asks for none
+
+
+class Weighted(LeastSquares):
+    """Least squares on the even workers alone."""
+
+    def objective(self, i, n):
+        f = super().objective(i, n)
+        return Square() if i % 2 else f
+
+
+class Vouched(Weighted):
+    def constants(self, n):
+        return LeastSquares.constants(self, n)
+
+
+def test_constants_of_another_function_are_not_inherited():
+    """A class with another objective had the theory step, and the f*, of its base, without a word."""
+    data = {"data": "breast_cancer", "lam": 0.1}
+    said = r"Weighted has an objective of its own, .* Define constants\(n\) in Weighted"
+    with pytest.raises(ConfigError, match=said):
+        mpicomp.run(GD(), Weighted(**data), workers=3, rounds=1)
+    assert mpicomp.run(GD(), Vouched(**data), workers=3, rounds=1).method.gamma > 0
+    run = mpicomp.run(GD(gamma=0.01), Weighted(**data), workers=3, rounds=3)
+    assert r"\min" in mpicomp.plot(run, y="f-f*").get_ylabel()
 
 
 def test_a_theory_gives_all_that_was_asked_of_it():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ import mpicomp
 from mpicomp import GD, MARINA, VRMARINA
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.compressors import Identity, TopK
-from mpicomp.problems import Problem
+from mpicomp.keys import Key
+from mpicomp.problems import Logistic, Problem
 from mpicomp.problems.base import Objective
+from mpicomp.problems.linear import LinearModel
 from tests.support.launching import mpirun
 
 D = 6
@@ -308,6 +311,43 @@ def test_a_value_may_be_a_tensor_that_has_a_gradient():
             return torch.tensor(0.25, requires_grad=True) * 1
 
     assert run(Made, METHODS[0]).rows[-1].f == 0.25
+
+
+class Tilted(LinearModel):
+    """A loss of the package's with a linear term."""
+
+    def value(self, x):
+        return super().value(x) + float(np.sum(x))
+
+    def grad(self, x):
+        return super().grad(x) + 1
+
+
+class TiltedInPart(Tilted):
+    def part(self, rows):
+        return TiltedInPart(self.X[rows], self.y[rows], self.phi, self.lam, self.rho)
+
+
+@dataclass(frozen=True)
+class OfLosses(Logistic):
+    kind: type = Tilted
+
+    def objective(self, i, n):
+        f = super().objective(i, n)
+        return self.kind(f.X, f.y, f.phi, f.lam, f.rho)
+
+
+def test_batches_of_a_function_that_was_changed_are_not_those_of_its_base():
+    """They were, without a word: part(rows) of the base makes an objective of the base."""
+    method = mpicomp.DCGD(mpicomp.RandK(k=0.5), gamma=0.1, batch=2)
+    run = partial(mpicomp.run, workers=3, rounds=3)
+    with pytest.raises(ConfigError, match=r"Tilted has a value or grad of its own.* Define part\(rows\) too"):
+        run(method, OfLosses(data="digits", lam=0.1))
+    with pytest.raises(ConfigError, match="gives batches of another function"):
+        run(GD(gamma=0.1), OfLosses(data="digits", lam=0.1), observe=5)
+    f = OfLosses(data="digits", lam=0.1, kind=TiltedInPart).objective(0, 3)
+    assert type(f.sampled(4, Key(0, 0, 0, 3).shared("rows"))) is TiltedInPart
+    assert run(GD(gamma=0.1), OfLosses(data="digits", lam=0.1)).rows  # which asks for no batches
 
 
 def test_a_dimension_is_an_integer_in_any_of_its_types():

@@ -340,6 +340,27 @@ def test_a_lost_table_is_missed_and_put_back_the_run_goes_on(stopped):
     assert outcome(run(out=stopped, resume=True)) == outcome(run())
 
 
+def test_a_table_that_has_lost_rows_is_missed_and_put_back_the_run_goes_on(stopped):
+    """Of a crash, or a copy that was broken off: a run had gone on, and its curve had a hole or no start."""
+    table = stopped / "rows.csv"
+    rows = table.read_bytes()
+    head, *lines = rows.splitlines(keepends=True)
+    for held, kept in (("no rows", []), ("rows from round 0 to", lines[:-1]), ("rows from round", lines[1:])):
+        table.write_bytes(b"".join([head, *kept]))
+        with pytest.raises(RecordError, match=rf"rows\.csv holds {held}.* and the run had recorded 0 to 30"):
+            run(out=stopped, resume=True)
+    table.write_bytes(rows)
+    assert outcome(run(out=stopped, resume=True)) == outcome(run())
+
+
+def test_rows_of_a_run_whose_rounds_of_rows_have_changed_are_not_missed(tmp_path):
+    run(rounds=20, every=5, out=tmp_path / "run")
+    run(rounds=30, every=7, out=tmp_path / "run", resume=True)
+    run(rounds=35, at=[3, 31], out=tmp_path / "run", resume=True)
+    rows = read_rows(tmp_path / "run" / "rows.csv")
+    assert [row.round for row in rows] == [0, 5, 10, 15, 21, 28, 31, 35]
+
+
 @pytest.mark.parametrize("value", [-1, 2.5, "3"])
 def test_checkpoint_every_is_checked(value, tmp_path):
     with pytest.raises(ConfigError, match="checkpoint_every"):

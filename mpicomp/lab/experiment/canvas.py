@@ -31,6 +31,7 @@ COLOURS = (
 )
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 MARKERS = "osD^vPX*<>hd"
+LEAST_DPI = 50
 LONGEST = 500  # characters of a text that are drawn
 MOST_STYLES = len(COLOURS) * len(DASHES)  # pairs of a colour and a dash pattern
 
@@ -92,10 +93,13 @@ def blank_figure(
     rows: int, columns: int, sharey: bool, size: tuple[float, float] | None = None
 ) -> tuple[Figure, list[Axes]]:
     """An empty figure of ``size``, in inches, and its rows x columns panels, row by row."""
+    from matplotlib import rcParams
     from matplotlib.figure import Figure
 
     width = max(5.5 * columns, 7) if columns < 3 else 4.2 * columns
-    figure = Figure(figsize=size or (width, 1.4 + 3.4 * rows))
+    # Texts are laid out at the user's dots an inch; a font of less than a dot has no size.
+    dots = max(rcParams["figure.dpi"], LEAST_DPI)
+    figure = Figure(figsize=size or (width, 1.4 + 3.4 * rows), dpi=dots)
     figure.set_layout_engine("constrained")
     return figure, list(figure.subplots(rows, columns, sharey=sharey, squeeze=False).flat)
 

@@ -38,7 +38,7 @@ from mpicomp.lab.experiment.study import Study
 from mpicomp.lab.experiment.suite import Entry, Portion, Suite, Task
 from mpicomp.lab.experiment.tuning import Tuning, tune
 from mpicomp.methods import Method
-from mpicomp.problems.base import constants_of, parts_of
+from mpicomp.problems.base import constants_of, fingerprint_of, parts_of
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row, read_facts, remove_run
 from mpicomp.runtime.rounds import check_device
@@ -182,7 +182,7 @@ class _Job:
         self.suite, self.work, self.out = suite, work, out
         self.control, self.placement, self.progress = control, placement, progress
         self.x0 = control.ask_server(lambda: starting_point(suite.x0))
-        self.data = control.ask_server(suite.problem.fingerprint)
+        self.data = control.ask_server(lambda: fingerprint_of(suite.problem))
         self.number, self.of = 0, _runs(suite, work)
         self.outcomes: list[Outcome] = []  # of the runs done here
 

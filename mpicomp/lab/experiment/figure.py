@@ -279,7 +279,7 @@ def _draw_panel(
             markersize=2.8 * picture.style.line,
             markevery=(0.03 * (i % 5), 0.17) if np.isfinite(middle).any() else None,
         )
-    if picture.target is not None and picture.y == "gradient":
+    if picture.target and picture.target < np.inf and picture.y == "gradient":  # 0 has no place on the axis
         axes.axhline(picture.target, color="#444444", linewidth=0.9, linestyle=(0, (2, 3)), zorder=0)
         place = axes.get_yaxis_transform()  # x as a fraction of the panel, y as data
         font = picture.style.font

@@ -159,8 +159,8 @@ def _end(outcome: Outcome, suite: Suite) -> End:
 def _formats(held: Any) -> Iterator[str]:
     """The field ``values`` of a method and of all compressors in it, at any depth."""
     for f in fields(held):
-        value = getattr(held, f.name)
-        if f.name == "values":
+        value = getattr(held, f.name, None)
+        if f.name == "values" and isinstance(value, str):  # of a class of one's own it may be anything
             yield value
         elif is_dataclass(value):
             yield from _formats(value)

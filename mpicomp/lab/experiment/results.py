@@ -42,7 +42,7 @@ from mpicomp.lab.experiment.tuning import Tuning
 from mpicomp.runtime import plotting
 from mpicomp.runtime.frames import frame
 from mpicomp.runtime.glance import NOT_FINISHED, on, on_in_full, run_html, run_line
-from mpicomp.runtime.record import Row, read_facts, read_rows, read_summary
+from mpicomp.runtime.record import Row, check_whole, read_facts, read_rows, read_summary
 from mpicomp.text.own_classes import without_imports
 from mpicomp.text.unimported import UnimportedProblem
 
@@ -280,11 +280,14 @@ def read_run(folder: Path) -> Record:
     """The record of the run in the folder, finished or not.  Raises ``RecordError`` if there is none."""
     if not present(folder / "run.json"):
         raise RecordError(f"{folder} holds neither a comparison nor a run.")
+    summary = read_summary(folder)  # before the rows: a run that is under way writes it after them
     try:
         rows = read_rows(folder / "rows.csv")
     except OSError as error:
         raise RecordError(f"cannot read {folder}/rows.csv: {error.strerror}.") from None
-    return Record(folder, read_facts(folder), rows, read_summary(folder))
+    if "rounds" in summary:
+        check_whole(folder, rows, summary["rounds"])
+    return Record(folder, read_facts(folder), rows, summary)
 
 
 def read_comparison(out: Path) -> Comparison:
@@ -299,8 +302,10 @@ def read_comparison(out: Path) -> Comparison:
         for seed in suite.seeds:
             run = run_folder(out, entry, seed)
             with suppress(FileNotFoundError):  # not started, or another job is just starting it afresh
+                summary = read_summary(run)  # before the rows: another job writes it after them
                 rows = read_rows(run / "rows.csv")
-                outcomes.append(Outcome(entry.label, seed, rows, _summary_of(run, rows)))
+                _check_result(run, summary, rows)
+                outcomes.append(Outcome(entry.label, seed, rows, summary))
                 if (found := read_facts(run).get("config", {}).get("data")) is not None:
                     data.setdefault(found, run)
     if len(data) > 1:
@@ -309,14 +314,14 @@ def read_comparison(out: Path) -> Comparison:
     return Comparison(suite, _read_tunings(out, suite), outcomes, next(iter(data), None))
 
 
-def _summary_of(run: Path, rows: list[Row]) -> dict[str, Any]:
-    """The summary of the run in a comparison, to which ``rows`` belong; both suffice for a table."""
-    summary = read_summary(run)
+def _check_result(run: Path, summary: dict[str, Any], rows: list[Row]) -> None:
+    """Raise ``RecordError`` unless summary and rows of a run of a comparison suffice for a table."""
     if summary.get("status", "diverged") != "diverged" and not (rows and "method" in summary):
         raise RecordError(f"{run} is damaged: it is finished, and rows or a method are missing. Delete it.")
+    if "rounds" in summary:
+        check_whole(run, rows, summary["rounds"])
     if any(row.f is None or row.grad_norm_sq is None for row in rows):
         raise RecordError(f"{run}/rows.csv is damaged: there are rows without f. Delete {run}.")
-    return summary
 
 
 def finish_comparison(out: Path) -> Comparison:

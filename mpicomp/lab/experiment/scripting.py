@@ -6,6 +6,7 @@ involve one rank only.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,6 +111,8 @@ def tune(
     "exact" by default.  The rule for "best" is explained by:
     python -m pydoc mpicomp.lab.experiment.tuning
 
+    It warns where no step is a good one: all diverged or let f rise, or all ended alike.
+
     Under mpirun every rank calls this and gets the same tuning.  An interrupt raises ``Interrupted``, a
     ``KeyboardInterrupt`` whose ``so_far`` is the tuning with the step sizes that were tried.
     """
@@ -118,7 +121,10 @@ def tune(
         {to_text(method): method}, problem, {to_text(method): exponents}, {"down": "exact"} | settings
     )
     with shown(progress, _stage) as report:
-        return comparing.tune_first(suite, placement=placement, progress=report)
+        tuning = comparing.tune_first(suite, placement=placement, progress=report)
+    if (doubt := tuning.doubt) and launched_rank() == 0:
+        warnings.warn(doubt, stacklevel=2)
+    return tuning
 
 
 def _placement(settings: dict[str, Any]) -> Placement:
@@ -240,13 +246,14 @@ def _labelled(methods: Methods) -> dict[str, Method]:
 
 def _check_reads_back(suite: Suite) -> None:
     """Raise ``ConfigError`` unless the suite is that of its text, which a folder keeps."""
+    reason = "it reads as another one."
     try:
         if parse_suite(suite.source) == suite:
             return
-    except ConfigError:
-        pass
+    except ConfigError as error:
+        reason = str(error)
     raise ConfigError(
-        "a folder keeps a comparison as a text, and this one has no text, or a class that no text names: "
-        "local to a function or to a notebook. Define it in a module or a file and import it from there, or "
-        "leave out the folder."
+        f"a folder keeps a comparison as a text, and that of this one cannot be read back: {reason} There, "
+        "numbers are finite, and integers have 64 bits; a class is named by its module or file, so it is not "
+        "local to a function or a notebook; data are named by the path of a file. Or leave out the folder."
     )

@@ -150,9 +150,9 @@ def suite_of(
 
 
 def plain(value: Any) -> Any:
-    """A sequence or an array as a list, and a number of numpy as Python's."""
+    """A sequence or an array as a list, and numbers of numpy as Python's."""
     value = value.tolist() if hasattr(value, "tolist") else value
-    return [*value] if isinstance(value, tuple | range) else value
+    return [plain(one) for one in value] if isinstance(value, list | tuple | range) else value
 
 
 def write_toml(settings: Mapping[str, Any], methods: Iterable[Mapping[str, Any]]) -> str:

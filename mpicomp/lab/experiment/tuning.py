@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, fields
 from math import inf
 from typing import Any
 
-from mpicomp.base.errors import DivergedError, keeping
+from mpicomp.base.errors import ConfigError, DivergedError, keeping
 from mpicomp.base.html import html_table
 from mpicomp.base.units import human_bytes
 from mpicomp.methods import Method
@@ -93,6 +93,21 @@ class Tuning:
     def runs(self) -> int:
         """The number of runs that tuning took."""
         return sum(trial.seeds for trial in self.trials)
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the best step is no good one, if so: all were refused, or all ended alike."""
+        if self.best.refused:
+            return (
+                f"every step size that was tried was refused, the smallest, {self.best.gamma}, too: runs "
+                "diverged, or f rose. Try smaller ones, and check that grad is the gradient of value."
+            )
+        if len(self.trials) > 1 and len({trial.rank() for trial in self.trials}) == 1:
+            return (
+                f"all step sizes that were tried ended alike, at f = {self.best.f:.6g}, so nothing tells "
+                "the best. Check that value depends on x."
+            )
+        return None
 
     def __repr__(self) -> str:
         if not self.trials:
@@ -231,6 +246,12 @@ class _Step:
             run = attempt(self.method, seed, max_bytes)
         except DivergedError:
             return _End("diverged")
+        if run.rows[-1].round == 0:  # every step would do the same
+            raise ConfigError(
+                f"{type(self.method).__name__} is not tuned: its run with seed {seed} ends at its start, by "
+                f"{run.status}, where |∇f|² = {run.rows[0].grad_norm_sq:.3g}. Give limits that leave it "
+                "steps to take."
+            )
         if rose(run.rows):
             return _End("rose")
         last = tail(run.rows)

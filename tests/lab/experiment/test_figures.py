@@ -459,6 +459,20 @@ def test_a_figure_needs_no_tex_where_the_users_settings_ask_for_it(folder, compa
     assert written == [tmp_path / "figure.png"]
 
 
+@pytest.mark.parametrize("target", [0, np.inf])
+def test_a_target_that_has_no_place_on_the_axis_is_not_drawn(picture, target):
+    """A line at 0 stretched the logarithmic axis, and the layout was given up."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = draw(replace(picture, target=target))
+    assert figure.axes[0].get_ylim() == draw(replace(picture, target=None)).axes[0].get_ylim()
+
+
+def test_a_figure_is_drawn_at_any_resolution_of_the_users_settings(folder, tmp_path):
+    with rc_context({"figure.dpi": 1}):
+        assert plot_files([folder], tmp_path / "figure.png") == [tmp_path / "figure.png"]
+
+
 def test_a_backend_that_matplotlib_does_not_know_is_one_line(folder):
     done = subprocess.run(
         [sys.executable, "-m", "mpicomp", "plot", str(folder)],

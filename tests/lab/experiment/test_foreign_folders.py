@@ -455,6 +455,7 @@ def test_a_comparison_that_is_damaged_is_refused(tmp_path):
     damages += [(run / "summary.json", '{"status": "rounds"}'), (run / "rows.csv", "")]
     unseen = (run / "rows.csv").read_text().splitlines()
     start = unseen[1].split(",")
+    damages += [(run / "rows.csv", "\n".join([*unseen[:2], ""]))]  # cut off
     damages += [(run / "rows.csv", "\n".join([unseen[0], ",".join([start[0], "", "", *start[3:]]), ""]))]
     accepted = []
     for path, content in damages:
@@ -468,6 +469,34 @@ def test_a_comparison_that_is_damaged_is_refused(tmp_path):
         path.write_bytes(kept)
     assert accepted == []
     assert mpicomp.load(tmp_path).table()
+
+
+def test_a_record_whose_table_was_cut_off_is_refused(tmp_path):
+    """Its curve ended early, without a word."""
+    mpicomp.run(mpicomp.GD(gamma=0.1), mpicomp.Quadratics(d=5), workers=2, rounds=20, every=5, out=tmp_path)
+    table = tmp_path / "rows.csv"
+    table.write_text("".join(table.read_text().splitlines(keepends=True)[:3]))
+    with pytest.raises(RecordError, match=r"holds rows from round 0 to 5, and the run had recorded 0 to 20"):
+        mpicomp.load(tmp_path)
+
+
+def test_a_run_that_ends_while_it_is_read_is_not_taken_for_one_that_lost_rows(tmp_path, monkeypatch):
+    a_comparison(tmp_path)
+    run = tmp_path / "runs" / "a" / "seed-0"
+    whole, summary = (run / "rows.csv").read_text(), (run / "summary.json").read_text()
+    (run / "rows.csv").write_text("".join(whole.splitlines(keepends=True)[:2]))
+    (run / "summary.json").unlink()
+
+    def ends(path):
+        rows = read_rows(path)
+        if path.parent == run:
+            path.write_text(whole)
+            (run / "summary.json").write_text(summary)
+        return rows
+
+    monkeypatch.setattr("mpicomp.lab.experiment.results.read_rows", ends)
+    assert mpicomp.load(tmp_path).lines()[0].finished == 0
+    assert mpicomp.load(tmp_path).lines()[0].finished == 1
 
 
 def test_nothing_outside_the_folder_is_read(tmp_path):

@@ -244,9 +244,26 @@ def test_classes_of_one_s_own(tmp_path):
     kept = mpicomp.compare(methods, Centre(d=4), out=tmp_path / "kept", **options)
     assert [o.rows[-1].f for o in local.outcomes] == [o.rows[-1].f for o in kept.outcomes]
     assert mpicomp.load(tmp_path / "kept").suite == kept.suite
-    with pytest.raises(ConfigError, match="a class that no text names"):
+    with pytest.raises(ConfigError, match=r"cannot be read back: .* not local to a function or a notebook"):
         mpicomp.compare(methods, Local(d=4), out=tmp_path / "refused", **options)
     assert not (tmp_path / "refused").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"x0": [float("nan"), 1.0, 1.0]}, "cannot be read back: not a TOML file.* numbers are finite"),
+        ({"seeds": [2**64]}, "cannot be read back: seeds has an integer of 65 bits"),
+        (
+            {"problem": mpicomp.Logistic(data=(np.eye(4), [0, 1, 0, 1]), lam=0.1)},
+            "cannot be read back: cannot read 'logistic.* data are named by the path of a file",
+        ),
+    ],
+)
+def test_what_a_folder_cannot_keep_is_said(given, said, tmp_path):
+    asked = {"problem": "quadratics(d=3)", "workers": 2, "rounds": 3, "out": tmp_path / "out"} | given
+    with pytest.raises(ConfigError, match=said):
+        mpicomp.compare([GD(gamma=0.1)], **asked)
 
 
 def test_a_label_that_is_no_text_is_refused():
@@ -287,3 +304,19 @@ def test_names_are_found_on_demand():
     assert {"compare", "load", "plot", "tune"} <= set(mpicomp.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'compair'"):
         _ = mpicomp.compair
+
+
+def test_numbers_of_numpy_are_settings_too(tmp_path):
+    """A limit of numpy's could not be written to the record, and a list of its integers held no seeds."""
+    limits = {"target_grad_norm_sq": np.float32(1e-9), "max_bytes": np.int64(10**9), "hold": np.float64(1)}
+    asked = {"problem": "quadratics(d=5)", "workers": 2, "rounds": 3} | limits
+    mpicomp.run(GD(), out=tmp_path / "run", **asked)
+    held = mpicomp.load(tmp_path / "run").config["asked"]
+    assert {name: held[name] for name in limits} == {name: value.item() for name, value in limits.items()}
+    lists = {"seeds": [np.int64(3), np.uint8(5)], "tune": [np.int64(0), np.int8(1)]}
+    assert mpicomp.compare([GD()], out=tmp_path / "both", **asked, **lists).suite.seeds == (3, 5)
+
+
+def test_a_limit_is_no_truth_value():
+    with pytest.raises(ConfigError, match="max_bytes=True; allowed: a number"):
+        mpicomp.run(GD(), "quadratics(d=5)", workers=2, rounds=3, max_bytes=True)

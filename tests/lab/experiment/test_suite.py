@@ -6,11 +6,13 @@ import csv
 import json
 import re
 import signal
-from dataclasses import fields, replace
+import warnings
+from dataclasses import dataclass, fields, replace
 from math import inf
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import pytest
 
 import mpicomp
@@ -29,7 +31,7 @@ from mpicomp.lab.experiment.suite_file import METHOD, SETTINGS, load_suite, pars
 from mpicomp.lab.experiment.tables import cells, markdown, terminal
 from mpicomp.lab.experiment.tuning import Trial, Tuning, scale_step, tune
 from mpicomp.methods import DIANA, GD
-from mpicomp.problems import Quadratics
+from mpicomp.problems import Objective, Problem, Quadratics
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.run import run
@@ -169,6 +171,43 @@ def test_the_best_trial():
     assert Tuning.from_json(json.loads(json.dumps(again.to_json()))) == again
 
 
+@dataclass(frozen=True)
+class Valued(Problem):
+    """|x|² with a value that is not that of its gradient."""
+
+    factor: float
+
+    def dimension(self):
+        return 3
+
+    def x0(self):
+        return np.ones(3)
+
+    def objective(self, i, n):
+        return Square(self.factor)
+
+
+class Square(Objective):
+    def __init__(self, factor):
+        self.factor = factor
+
+    def value(self, x):
+        return self.factor * float(np.sum(x**2))
+
+    def grad(self, x):
+        return 2 * x
+
+
+@pytest.mark.parametrize(("factor", "said"), [(-1.0, r"was refused, .* f rose"), (0.0, "ended alike")])
+def test_a_tuning_without_a_good_step_warns(factor, said):
+    """As of a value of the wrong sign: the smallest step was the best, without a word."""
+    with pytest.warns(UserWarning, match=said):
+        mpicomp.tune(GD(gamma=0.1), Valued(factor), workers=2, rounds=5, exponents=(0, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mpicomp.tune(GD(gamma=0.1), Valued(1.0), workers=2, rounds=5, exponents=(0, 1))
+
+
 def test_tuning_finds_the_best_step_and_reports_the_diverged():
     problem = Quadratics(d=20, noise=0.0, lam=0.05)
 
@@ -187,6 +226,15 @@ def test_tuning_finds_the_best_step_and_reports_the_diverged():
             alone[exponent] = row.up_bytes + row.down_bytes
     assert tuning.best.exponent == min(alone, key=alone.__getitem__)
     assert tuning.best.total_bytes == min(alone.values())
+
+
+@pytest.mark.parametrize("limit", [{"target_grad_norm_sq": 1e9}, {"max_bytes": 0}])
+def test_nothing_is_tuned_where_no_step_is_taken(limit):
+    """All steps tied, and the smallest one, far below the range, was the best."""
+    (name,) = limit
+    said = rf"GD is not tuned: its run with seed 0 ends at its start, by {name.partition('_grad')[0]}, where"
+    with pytest.raises(ConfigError, match=said):
+        mpicomp.tune(GD(), Quadratics(d=20), workers=2, rounds=20, exponents=(0, 1), **limit)
 
 
 def read(path: Path) -> str:

@@ -1,0 +1,40 @@
+"""Refuse a run that the ranks were not given alike: they would mix two runs, or wait for ever."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from mpicomp.base.errors import ConfigError
+from mpicomp.base.given_arrays import in_full
+from mpicomp.transports import Transport
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the text of an object that has none of its own
+
+
+def _text(value: Any) -> str:
+    """``value`` in one line, without what differs between ranks though nothing was given differently."""
+    return _ADDRESS.sub("", " ".join(in_full(value).split()))
+
+
+def refuse_unlike(t: Transport, given: Mapping[str, Any]) -> None:
+    """Raise ``ConfigError`` on all ranks if some rank has ``given`` others than rank 0; collective."""
+    if t.ranks == 1:
+        return
+    told: Any = t.collect(
+        {name: _ADDRESS.sub("", " ".join(in_full(value).split())) for name, value in given.items()}
+    )
+
+    def check() -> None:
+        for rank, theirs in enumerate(told):
+            for name, ours in told[0].items():
+                if theirs[name] != ours:
+                    raise ConfigError(
+                        f"rank {rank} was given another {name} than rank 0: {theirs[name]:.200} in place of "
+                        f"{ours:.200}. Every rank gives the same arguments and the same data: seed what is "
+                        "drawn, and read copies of one file.",
+                        unlike=True,
+                    )
+
+    t.ask_server(check)

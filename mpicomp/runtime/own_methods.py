@@ -1,0 +1,74 @@
+"""Watch a method of one's own: what its steps leave alone, and what its records hold.
+
+Both mistakes would show late or never.  A replica that a worker's step has changed differs between ranks, and
+in one process it is changed once for each worker.  A record of another shape or type than at the start
+makes checkpoints that cannot be loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from mpicomp import kernels
+from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.methods.base import Method
+from mpicomp.runtime.saved import fitting
+
+Kinds = dict[str, Any]  # a field's name, as in a checkpoint -> an array or a number of its shape and type
+
+
+@contextmanager
+def unchanged(replica: Any, method: Method) -> Iterator[None]:
+    """In the ``with`` block, a worker's step, the arrays of the replica are read-only.
+
+    Raises ``ConfigError`` if the step meets that, or puts another value into a field.
+    """
+    held = {f.name: getattr(replica, f.name) for f in fields(replica)}
+    locked = [a for a in held.values() if isinstance(a, np.ndarray) and a.flags.writeable]
+    locked.sort(key=lambda a: a.base is not None)  # a view can be written to again after its base
+    for array in locked:
+        array.flags.writeable = False
+    step = f"{type(method).__name__}.worker_step"
+    remedy = "every rank holds the replica, so change it in replica_step alone"
+    try:
+        yield
+    except ValueError as error:
+        if "read-only" not in str(error):
+            raise
+        raise ConfigError(f"{step}: {error}; {remedy}.") from error
+    finally:
+        for array in locked:
+            array.flags.writeable = True
+    if other := [name for name, value in held.items() if getattr(replica, name) is not value]:
+        raise ConfigError(f"{step} puts another value into {other[0]} of the replica; {remedy}.")
+
+
+def kinds_of(records: Mapping[str, Any]) -> Kinds:
+    """The shapes and types of all fields of ``records``, dataclasses by name."""
+    kinds: Kinds = {}
+    for record_name, record in records.items():
+        for f in fields(record):
+            value = getattr(record, f.name)
+            if isinstance(value, np.ndarray):
+                kinds[f"{record_name}.{f.name}"] = np.broadcast_to(np.zeros((), value.dtype), value.shape)
+            elif not kernels.on_device(value):
+                kinds[f"{record_name}.{f.name}"] = value
+    return kinds
+
+
+def check_kinds(method: Method, before: Kinds, records: Mapping[str, Any]) -> None:
+    """Raise ``ConfigError`` if ``records`` could not be loaded where ``before`` are those of the start."""
+    try:
+        for name, value in kinds_of(records).items():
+            if name in before:
+                fitting(name, value, before[name])
+    except RecordError as error:
+        raise ConfigError(
+            f"{type(method).__name__} has changed what it keeps, so that no checkpoint could be loaded: "
+            f"{error}. Keep shape and type, as r.x[:] = .. does."
+        ) from None

@@ -1,0 +1,138 @@
+"""A method of one's own that breaks what is assumed of it: refused in one line, soon, on every rank alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import mpicomp
+from mpicomp import ConfigError, Descent, TopK
+from mpicomp.compressors import Contractive, Lossless
+from mpicomp.methods.base import Message
+from mpicomp.methods.parameters import StepSize
+from mpicomp.methods.support.averaging import AveragingMethod
+
+TOP = TopK(k=2)
+
+
+@dataclass(frozen=True)
+class Sound(AveragingMethod):
+    """EF21, with a field of each kind of number."""
+
+    C: Contractive = TOP
+    gamma: StepSize = 0.1
+    down: Lossless = Lossless()
+
+    @dataclass
+    class Replica:
+        x: np.ndarray
+        g: np.ndarray
+
+    @dataclass
+    class Worker:
+        g: np.ndarray
+        signs: np.ndarray
+
+    def worker(self, x0):
+        return self.Worker(np.zeros_like(x0), np.zeros(x0.size, np.int8))
+
+    def uplink(self, key):
+        return self.C
+
+    def worker_step(self, w, r, f, key):
+        g = f.grad(r.x)
+        w.signs = np.sign(g).astype(np.int8)
+        message = self.C.compress(g - w.g, key)
+        self.C.decompress_add(message, w.g, key)
+        return Message(message)
+
+    def replica_step(self, r, broadcast, key):
+        self.down.decompress_add(broadcast.m, r.g, key)
+        r.x = r.x - self.gamma * r.g
+
+    def theory(self, c, d, n):
+        return {"gamma": np.float32(0.5) / np.float32(c.L)}
+
+
+class WritesX(Sound):
+    def worker_step(self, w, r, f, key):
+        r.x += 1
+        return super().worker_step(w, r, f, key)
+
+
+class PutsX(Sound):
+    def worker_step(self, w, r, f, key):
+        r.x = r.x + 1
+        return super().worker_step(w, r, f, key)
+
+
+class Single(Sound):
+    def replica_step(self, r, broadcast, key):
+        super().replica_step(r, broadcast, key)
+        r.x = r.x.astype(np.float32)
+
+
+class Lists(Sound):
+    def worker_step(self, w, r, f, key):
+        up = super().worker_step(w, r, f, key)
+        w.signs = w.signs.tolist()
+        return up
+
+
+def run(method, **changed):
+    asked = {"workers": 3, "rounds": 6} | changed
+    return mpicomp.run(method, "quadratics(d=10)", **asked)
+
+
+def test_a_sound_one_is_resumed_also_with_negative_integers(tmp_path):
+    """They were taken for damaged counts, so that no checkpoint could be loaded."""
+    run(Sound(), rounds=3, out=tmp_path / "run")
+    assert run(Sound(), out=tmp_path / "run", resume=True).iterates_sha256 == run(Sound()).iterates_sha256
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (WritesX(), "WritesX.worker_step: .* read-only; every rank holds the replica"),
+        (PutsX(), "PutsX.worker_step puts another value into x of the replica; every rank holds the replica"),
+    ],
+)
+def test_a_worker_s_step_leaves_the_replica_alone(method, said):
+    """In one process each worker changed it for those after it; on several ranks the replicas differed."""
+    with pytest.raises(ConfigError, match=said):
+        run(method)
+
+
+def test_nor_in_a_loop_of_one_s_own():
+    with pytest.raises(ConfigError, match="every rank holds the replica"):
+        Descent(WritesX(), np.zeros(10)).step(np.ones(10))
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (
+            Single(),
+            r"Single has changed what it keeps.* replica\.x has shape \(10,\) and type float32; exp",
+        ),
+        (Lists(), r"Lists has changed what it keeps.* worker-0\.signs is \["),
+    ],
+)
+@pytest.mark.parametrize("rounds", [1, 6])
+def test_records_keep_shape_and_type(method, said, rounds, tmp_path):
+    """Their checkpoints could not be written, or not be loaded, which was found when the work was lost."""
+    with pytest.raises(ConfigError, match=said):
+        run(method, rounds=rounds, out=tmp_path / "run")
+
+
+def test_a_step_of_numpy_s_numbers_is_a_step():
+    assert type(run(Sound(gamma="theory*2"), rounds=1).method.gamma) is float
+
+
+@pytest.mark.parametrize("given", [None, 0.5])
+def test_theory_gives_numbers_by_name(given, monkeypatch):
+    monkeypatch.setattr(Sound, "theory", lambda self, c, d, n: given)
+    with pytest.raises(ConfigError, match=rf"Sound\.theory gives {given}; expected a dict of numbers"):
+        run(Sound(gamma="theory"))

@@ -1,0 +1,49 @@
+"""Ranks that are given different runs: refused in one line, where they mixed data or hung."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mpicomp
+from mpicomp import DIANA, ConfigError, Logistic, RandK
+from mpicomp.transports.launcher import launched_rank
+from tests.support.launching import TESTS, mpirun
+
+GIVEN = {"seed": 3, "rounds": 4, "every": 2, "target_grad_norm_sq": 1e-9, "out": None}
+OTHERS = {"seed": 4, "rounds": 5, "every": 1, "target_grad_norm_sq": 1e-8}
+
+
+def digits(seed: int = 0, lam: float = 0.1) -> Logistic:
+    return Logistic(data=(np.random.default_rng(seed).normal(size=(20, 3)), np.arange(20) % 2), lam=lam)
+
+
+class Nameless:
+    """Its text has its address, which differs between ranks."""
+
+
+def job() -> None:
+    rank, method = launched_rank(), DIANA(RandK(k=1), gamma=0.1)
+    for name, other in OTHERS.items():
+        with pytest.raises(ConfigError, match=f"rank 1 was given another {name} than rank 0: {other} in"):
+            mpicomp.run(method, digits(), workers=2, **GIVEN | ({name: other} if rank else {}))
+    with pytest.raises(ConfigError, match=r"rank 1 was given another data than rank 0: .* read copies"):
+        mpicomp.run(method, digits(seed=rank), workers=2, **GIVEN)
+    with pytest.raises(ConfigError, match="rank 1 was given another problem than rank 0"):
+        mpicomp.run(method, digits(lam=0.1 + rank), workers=2, **GIVEN)
+    with pytest.raises(ConfigError, match="rank 1 was given another method than rank 0"):
+        mpicomp.run(method.with_step(0.1 + rank), digits(), workers=2, **GIVEN)
+    problem = digits()
+    object.__setattr__(problem, "note", Nameless())
+    print(mpicomp.run(method, problem, workers=2, **GIVEN).iterates_sha256)
+
+
+def test_ranks_that_are_given_different_runs_are_told_so():
+    done = mpirun(2, str(TESTS / "runtime" / "test_alike.py"), PYTHONPATH=str(TESTS.parent))
+    assert done.returncode == 0, done.stderr
+    alone = mpicomp.run(DIANA(RandK(k=1), gamma=0.1), digits(), workers=2, **GIVEN)
+    assert done.stdout.split() == [alone.iterates_sha256] * 2
+
+
+if __name__ == "__main__":
+    job()
