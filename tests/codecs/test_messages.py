@@ -148,11 +148,17 @@ def test_short_numbers_at_the_edges():
 
 
 MISTAKES = {  # what compress returns instead, and what is said of it
-    "floats": (lambda m: m.view(np.float32), r"ndarray of shape \(13,\) and type float32"),
-    "a matrix": (lambda m: m[None], r"ndarray of shape \(1, 52\) and type uint8"),
-    "every second byte": (lambda m: np.repeat(m, 2)[::2], r"ndarray of shape \(52,\) and type uint8"),
-    "a string": (lambda m: m.tobytes(), "Careless.compress returned a bytes; expected a vector of uint8"),
-    "nothing": (lambda m: None, "Careless.compress returned a NoneType; expected a vector of uint8"),
+    "floats": (lambda m: m.view(np.float32), r"returned an array of shape \(13,\) and type float32"),
+    "a matrix": (lambda m: m[None], r"returned an array of shape \(1, 52\) and type uint8"),
+    "every second byte": (
+        lambda m: np.repeat(m, 2)[::2],
+        r"returned an array of shape \(52,\) and type uint8; expected a contiguous",
+    ),
+    "a string": (
+        lambda m: m.tobytes(),
+        "Careless.compress returned a bytes; expected a contiguous vector of uint8",
+    ),
+    "nothing": (lambda m: None, "Careless.compress returned a NoneType; expected a contiguous vector"),
 }
 
 
