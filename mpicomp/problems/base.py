@@ -7,7 +7,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy
@@ -349,13 +349,16 @@ class Problem(ABC):
     seed   the seed of the random draws of the problem, from 0 to 2^64 - 1
     """
 
+    of_ones_own: ClassVar[bool] = False  # whether its class, or a base of it, is not the package's
+
     def __init_subclass__(cls, **options: Any) -> None:
         """A class of one's own with another ``objective`` does not inherit the ``constants`` of its base."""
         super().__init_subclass__(**options)
         explain_inherited(cls)
-        of_ones_own = cls.__module__.partition(".")[0] != "mpicomp"
+        if cls.__module__.partition(".")[0] != "mpicomp":
+            cls.of_ones_own = True
         changed = _depth(cls, "objective") < _depth(cls, "constants")
-        if of_ones_own and changed and cls.constants is not Problem.constants:
+        if cls.of_ones_own and changed and cls.constants is not Problem.constants:
             cls.constants = _constants_of_another  # type: ignore[assignment]
 
     @abstractmethod

@@ -8,23 +8,17 @@ from typing import Any
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.given_arrays import in_full
+from mpicomp.problems.base import Problem, fingerprint_of
 from mpicomp.transports import Transport
 
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the text of an object that has none of its own
-
-
-def _text(value: Any) -> str:
-    """``value`` in one line, without what differs between ranks though nothing was given differently."""
-    return _ADDRESS.sub("", " ".join(in_full(value).split()))
 
 
 def refuse_unlike(t: Transport, given: Mapping[str, Any]) -> None:
     """Raise ``ConfigError`` on all ranks if some rank has ``given`` others than rank 0; collective."""
     if t.ranks == 1:
         return
-    told: Any = t.collect(
-        {name: _ADDRESS.sub("", " ".join(in_full(value).split())) for name, value in given.items()}
-    )
+    told: Any = t.collect({name: _text(value) for name, value in given.items()})
 
     def check() -> None:
         for rank, theirs in enumerate(told):
@@ -38,3 +32,18 @@ def refuse_unlike(t: Transport, given: Mapping[str, Any]) -> None:
                     )
 
     t.ask_server(check)
+
+
+def facts_of(problem: Problem) -> dict[str, Any]:
+    """What all ranks have in common of ``problem``: all of it and its data; of a user's own, the class alone.
+
+    There a rank may hold the data of its own workers, or the name of its own file.
+    """
+    if problem.of_ones_own:
+        return {"problem": type(problem)}
+    return {"problem": problem, "data": fingerprint_of(problem)}
+
+
+def _text(value: Any) -> str:
+    """``value`` in one line, without what differs between ranks though nothing was given differently."""
+    return _ADDRESS.sub("", " ".join(in_full(value).split()))

@@ -20,9 +20,9 @@ from mpicomp.compressors.base import Array
 from mpicomp.kernels.threads import threads
 from mpicomp.keys import clear_cached_draws
 from mpicomp.methods.base import Method
-from mpicomp.problems.base import Problem, fingerprint_of
+from mpicomp.problems.base import Problem
 from mpicomp.runtime import bars, plotting
-from mpicomp.runtime.alike import refuse_unlike
+from mpicomp.runtime.alike import facts_of, refuse_unlike
 from mpicomp.runtime.audit import Audit, Verified
 from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.frames import frame
@@ -251,8 +251,8 @@ def run(
         with stop_on_signals(t) as asked, kernels.using(t.raise_on_all(lambda: open_device(device))):
             given = {"seed": seed, "out": out, "resume": resume, "checkpoint_every": checkpoint_every}
             given |= asdict(limits) | asdict(observation) | {"server": server, "blocks": blocks}
-            given["data"] = t.raise_on_all(lambda: fingerprint_of(problem))
-            refuse_unlike(t, given | {"method": method, "problem": problem})
+            given |= t.raise_on_all(lambda: facts_of(problem)) | {"method": method}
+            refuse_unlike(t, given)
             loop = Loop(method, problem, t, seed, x0, server, placement.block_count(workers))
             load_kernels(t, limits.rounds * workers, loop.x.size)
             digest = t.ask_server(
