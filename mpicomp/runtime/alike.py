@@ -35,13 +35,13 @@ def refuse_unlike(t: Transport, given: Mapping[str, Any]) -> None:
 
 
 def facts_of(problem: Problem) -> dict[str, Any]:
-    """What all ranks have in common of ``problem``: all of it and its data; of a user's own, the class alone.
+    """What all ranks have in common of ``problem``: its data and all of it; of a user's own, the class alone.
 
     There a rank may hold the data of its own workers, or the name of its own file.
     """
     if problem.of_ones_own:
         return {"problem": type(problem)}
-    return {"problem": problem, "data": fingerprint_of(problem)}
+    return {"data": fingerprint_of(problem), "problem": problem}
 
 
 def _text(value: Any) -> str:
