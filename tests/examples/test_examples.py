@@ -46,7 +46,7 @@ def test_language_model(tmp_path):
     figure = tmp_path / "loss.png"
     text = ran(2, "language_model.py", "--steps", "40", "--figure", str(figure))
     losses = [float(loss) for loss in re.findall(r"(\d\.\d+) nats", text)]
-    assert len(losses) == 9 and figure.stat().st_size > 5000
+    assert len(losses) == 10 and figure.stat().st_size > 5000
     assert losses[0] < 3.5 < 4.85  # log 128, that of a model that knows nothing
 
 
@@ -60,7 +60,7 @@ def test_five_programs():
     ]
     rows = {(row[1], row[2]): (float(row[3]), float(row[5])) for row in lines}
     ignorant = {"words": log(27), "VAE": 64 * log(2), "text": log(128)}  # each outcome equally likely
-    assert len(rows) == 5 * 8 and {program for program, _ in rows} == {"CNN", "LSTM"} | set(ignorant)
+    assert len(rows) == 5 * 9 and {program for program, _ in rows} == {"CNN", "LSTM"} | set(ignorant)
     for program in ("words", "CNN", "LSTM", "VAE", "text"):
         moved = [rows[program, label][1] for label in ("dense", "8 bits both ways", "4 bits both ways")]
         assert moved[0] > 3.5 * moved[1] > 1.8 * 3.5 * moved[2]
