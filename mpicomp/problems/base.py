@@ -357,8 +357,9 @@ class Problem(ABC):
         explain_inherited(cls)
         if cls.__module__.partition(".")[0] != "mpicomp":
             cls.of_ones_own = True
+        theirs: Any = cls.__mro__[_depth(cls, "constants")]  # which has defined the constants
         changed = _depth(cls, "objective") < _depth(cls, "constants")
-        if cls.of_ones_own and changed and cls.constants is not Problem.constants:
+        if cls.of_ones_own and changed and not getattr(theirs.objective, "__isabstractmethod__", False):
             cls.constants = _constants_of_another  # type: ignore[assignment]
 
     @abstractmethod

@@ -11,7 +11,7 @@ from mpicomp.base.given_arrays import in_full
 from mpicomp.problems.base import Problem, fingerprint_of
 from mpicomp.transports import Transport
 
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the text of an object that has none of its own
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the text of an object that has none of its own
 
 
 def refuse_unlike(t: Transport, given: Mapping[str, Any]) -> None:
@@ -39,9 +39,15 @@ def facts_of(problem: Problem) -> dict[str, Any]:
 
     There a rank may hold the data of its own workers, or the name of its own file.
     """
-    if problem.of_ones_own:
+    if _has_ones_own(problem):
         return {"problem": type(problem)}
     return {"data": fingerprint_of(problem), "problem": problem}
+
+
+def _has_ones_own(problem: Problem) -> bool:
+    """Whether ``problem``, or one that it is made of, is of a user's own class."""
+    inside = [one for one in vars(problem).values() if isinstance(one, Problem)]
+    return problem.of_ones_own or any(map(_has_ones_own, inside))
 
 
 def _text(value: Any) -> str:

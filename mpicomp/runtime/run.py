@@ -249,7 +249,12 @@ def run(
     try:
         t.raise_on_all(threads)  # refused now, whether or not kernels are compiled later
         with stop_on_signals(t) as asked, kernels.using(t.raise_on_all(lambda: open_device(device))):
-            given = {"seed": seed, "out": out, "resume": resume, "checkpoint_every": checkpoint_every}
+            given = {
+                "seed": seed,
+                "out": None if out is None else "a folder",
+                "resume": resume,
+                "checkpoint_every": checkpoint_every,
+            }
             given |= asdict(limits) | asdict(observation) | {"server": server, "blocks": blocks}
             given |= t.raise_on_all(lambda: facts_of(problem)) | {"method": method}
             refuse_unlike(t, given)

@@ -73,28 +73,28 @@ class Fragment:
         self.start = tensors.values()
         self.begun = self.start
         self.estimate: Any = None
-        self._moving: set[int] = set()
-
-    def note(self) -> None:
-        """Note the parameters that the local step which comes may move."""
-        self._moving |= self.tensors.trained()
-
-    def change(self) -> Array:
-        """What the local steps have changed as an exchange begins, where they started - values."""
-        self.begun = self.tensors.values()
-        # One that was frozen since the exchange before is exchanged once more, or its change would be lost.
-        self.tensors.moved, self._moving = self._moving, set()
-        return self.own_start() - self.begun
 
     def own_start(self) -> Array:
         """The values from which this rank's local steps go on after an exchange, θ^p - a e_i."""
         hosted = self.aggregator.hosted  # empty on a dedicated server
         memory = self.aggregator.residual(hosted.start) if self.ahead and hosted else None
-        return self.start if memory is None else self.start - self.ahead * memory
+        if memory is None:
+            return self.start
+        # Rounded, or what a parameter of 16 bits cannot hold would count as a step back from there.
+        return self.tensors.rounded(self.start - self.ahead * memory)
 
     def exchange(self) -> Array:
-        """The mean of the ranks' changes; collective."""
-        return self.aggregator(self.change())
+        """The mean of what the ranks' local steps have changed, own_start - values; collective."""
+        values = self.tensors.values()
+        mean = self.aggregator(self.own_start() - values)
+        self.begun = values
+        return mean
+
+    def begin(self) -> None:
+        """Begin the exchange, which ``aggregator.finish`` ends; collective."""
+        values = self.tensors.values()
+        self.aggregator.begin(self.own_start() - values)
+        self.begun = values
 
 
 def cut(parameters: Mapping[str, nn.Parameter], fragments: int) -> list[dict[str, nn.Parameter]]:

@@ -181,11 +181,12 @@ class Gradients(Comparing):
             self._aggregate({i: partial(gradient, i) for i in self.hosted}, here)
         finally:
             self._tensors.set_values(here)
+        self._outside.note()  # the method has moved the parameters, and back
         self.buffers.restore()
 
     def _aggregate(self, gradient: Any, at: Array | None) -> bool:
         aggregator = self.aggregator if self._begun or self._whole is None else self._whole
-        unused = self._used_by_none(aggregator)
+        unused = self._meet(aggregator)
         try:
             if self.aggregator.one_each:
                 gradient = next(iter(gradient.values()), None)  # none on a rank that is the server only
@@ -201,13 +202,13 @@ class Gradients(Comparing):
         self._lacking.clear()
         self.buffers.step()
         if estimate is not None:
-            self._tensors.set_gradients(estimate, unused)
+            self._tensors.set_gradients(estimate, self._tensors.frozen().union(unused))
         self._ready = estimate is not None
-        self._outside.note()  # a method that asks for gradients has moved the parameters, and back
+        self._outside.note()
         return self._ready
 
-    def _used_by_none(self, aggregator: Aggregator) -> list[int]:
-        """The numbers of the parameters that no worker has used, whose p.grad is None; collective.
+    def _meet(self, aggregator: Aggregator) -> list[int]:
+        """Begin a step on all ranks: the numbers of the parameters that no worker has used, with p.grad None.
 
         [] with ``overlap``, where their blocks have left as zeros, and if the method asks for gradients.
         Raises ``ConfigError``, on all ranks, if the program has made the ranks' parameters different.

@@ -46,7 +46,7 @@ class LocalSteps:
     ) -> None:
         self.fragments, self.schedule, self.outer, self.keep = fragments, schedule, outer, keep
         self.steps = 0
-        self.lent = 0  # how many blocks of ``common`` are open
+        self._open = 0  # how many blocks of ``common`` are open
         self.fresh = True  # no step was taken, and no state loaded
         self.exchanged = 0  # the step whose exchanges are done; below ``steps`` if an interrupt came between
 
@@ -63,7 +63,7 @@ class LocalSteps:
             if not self.schedule.delay:
                 self._outer_step(f, f.exchange)
             elif not f.aggregator.pending:
-                f.aggregator.begin(f.change())
+                f.begin()
         if self.schedule.delay:
             for f in ending:
                 self._outer_step(f, f.aggregator.finish)
@@ -79,19 +79,19 @@ class LocalSteps:
     def common(self) -> Iterator[None]:
         """In the ``with`` block the parameters are ``start``, the same on all ranks; then this rank's own."""
         own = [f.tensors.values() for f in self.fragments]
-        self.lent += 1
+        self._open += 1
         try:
             for f in self.fragments:
                 f.tensors.set_values(f.start)
             yield
         finally:
-            self.lent -= 1
+            self._open -= 1
             for f, values in zip(self.fragments, own, strict=True):
                 f.tensors.set_values(values)
 
     def check_own(self) -> None:
         """Raise ``ConfigError`` inside of ``common``, where the parameters are not this rank's own."""
-        if self.lent:
+        if self._open:
             raise ConfigError(
                 "inside opt.common() the parameters are not those of the local steps, so no step is taken, "
                 "and no training saved or loaded: do so outside of the block. In it, save the model alone, "
@@ -112,7 +112,7 @@ class LocalSteps:
         # Afterwards p.grad is the local step's again, such as the sparse one that SparseAdam asks for.
         try:
             with _without_gradients([p for _, _, p in numbered(self.outer)]):
-                tensors.set_gradients(fragment.estimate)
+                tensors.set_gradients(fragment.estimate, tensors.frozen_where_zero(fragment.estimate))
                 self.outer.step()
         except BaseException:
             tensors.set_values(own)

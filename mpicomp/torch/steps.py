@@ -65,8 +65,6 @@ class Steps(Gradients):
         assert self.local is not None
         self.exchange()  # of the step before, if it was interrupted
         self._begin_local_steps()
-        for fragment in self.local.fragments:
-            fragment.note()
         if closure is None:
             self._refuse_others()
             loss = self.inner.step()

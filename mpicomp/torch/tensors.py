@@ -33,7 +33,6 @@ class Tensors(Packing):
     optimiser   the optimiser whose settings the ranks compare in each call, and which parameters it may step,
                 or None
     taken       a number for the steps that the optimiser has taken, which the ranks compare in each call
-    moved       the numbers of the parameters that local steps may have moved before they were frozen
     device      the GPU that holds the parameters and the vector, or None if the vector is in numpy's memory
 
     An ``Aggregator`` made with this packing takes and returns the vector itself, shape (d,), so that one call
@@ -76,7 +75,6 @@ class Tensors(Packing):
         self.device, self.settings = None, dict[str, object]()
         self.optimiser: Optimizer | None = None
         self.taken = 0
-        self.moved: set[int] = set()
         self._state: Any = None  # of the optimiser, when its momenta were compared
         self.parameters = list(parameters.values())
         self.parts = Parts(tuple(Part(name, tuple(p.shape)) for name, p in parameters.items()), whole)
@@ -100,20 +98,22 @@ class Tensors(Packing):
         return super().placed(device)
 
     def number(self) -> int:
+        """A hash of the settings, of the frozen parameters, of the steps taken, and of momenta once loaded."""
         if self.optimiser is None:
             return 0
-        stepped = bytes(map(self._is_stepped, range(len(self.parameters))))  # the others it leaves alone
+        stepped = bytes(p.requires_grad for p in self.parameters)  # the others it leaves alone
         if self._state is not self.optimiser.state:  # at first, and where ``load_state_dict`` has put another
             self._state = self.optimiser.state
             self.taken = crc32(memory(self.optimiser).encode(), self.taken)
         return crc32(settings(self.optimiser).encode() + stepped, self.taken)
 
-    def trained(self) -> set[int]:
-        """The numbers of the parameters that need a gradient."""
-        return {j for j, p in enumerate(self.parameters) if p.requires_grad}
+    def frozen(self) -> set[int]:
+        """The numbers of the parameters that need no gradient."""
+        return {j for j, p in enumerate(self.parameters) if not p.requires_grad}
 
-    def _is_stepped(self, j: int) -> bool:
-        return self.parameters[j].requires_grad or j in self.moved
+    def frozen_where_zero(self, vector: Array) -> set[int]:
+        """Those of ``frozen`` whose part of ``vector`` is 0.  Others have changes of before they were."""
+        return {j for j in self.frozen() if not vector[self.slices[j]].any()}
 
     @property
     def description(self) -> str:
@@ -176,6 +176,12 @@ class Tensors(Packing):
         """A new tensor with the entries of ``vector``, on the same device."""
         return torch.from_numpy(vector.copy()) if self.device is None else torch.from_dlpack(vector.copy())
 
+    def rounded(self, vector: Array) -> Array:
+        """``vector`` as the parameters hold it: float16 and bfloat16 ones round it."""
+        if {p.dtype for p in self.parameters} == {self._dtype}:
+            return vector
+        return self._joined(self.views(vector))
+
     def values(self) -> Array:
         """A new vector of the parameters' values."""
         return self._joined([p.detach() for p in self.parameters])
@@ -183,13 +189,13 @@ class Tensors(Packing):
     def set_gradients(self, vector: Array, without: Collection[int] = ()) -> None:
         """Set each p.grad to its part of ``vector``.
 
-        It is None, so that an optimiser leaves the parameter alone, for those that need no gradient and are
-        not in ``moved``, and for those whose numbers are in ``without``.
+        It is None, so that an optimiser leaves the parameter alone, for those whose numbers are in
+        ``without``.
         """
         types = [getattr(p, "grad_dtype", None) or p.dtype for p in self.parameters]  # of newer versions
         for j, (p, g) in enumerate(zip(self.parameters, self.views(vector, types), strict=True)):
             # ``data`` has a version of its own, which does not count the changes of its neighbours in memory.
-            p.grad = g.data if self._is_stepped(j) and j not in without else None
+            p.grad = None if j in without else g.data
 
     @torch.no_grad()
     def set_values(self, vector: Array) -> None:

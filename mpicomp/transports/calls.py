@@ -14,7 +14,7 @@ from mpicomp.base.errors import MpicompError
 
 
 class Operation(IntEnum):
-    """The kind of a collective call."""
+    """The kind of a collective call; USED compares what a step of an optimiser begins with."""
 
     BEGIN, CALL, SAVE, LOAD, RESTORE, SETTLE, MODEL, START, TELL, USED, CLOSE = range(11)
 

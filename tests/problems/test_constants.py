@@ -186,6 +186,29 @@ class Vouched(Weighted):
         return LeastSquares.constants(self, n)
 
 
+class General(Problem):
+    """A base of one's own whose constants are those of any objective."""
+
+    def dimension(self):
+        return 1
+
+    def constants(self, n):
+        return Constants(L=self.objective(0, n).curvature)
+
+
+class Particular(General):
+    def objective(self, i, n):
+        return Curved()
+
+
+class Curved(Square):
+    curvature = 4.0
+
+
+def test_constants_of_a_base_without_an_objective_are_inherited():
+    assert Particular().constants(2).L == 4.0
+
+
 def test_constants_of_another_function_are_not_inherited():
     """A class with another objective had the theory step, and the f*, of its base, without a word."""
     data = {"data": "breast_cancer", "lam": 0.1}

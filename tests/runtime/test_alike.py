@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import DIANA, ConfigError, Logistic, Problem, RandK
+from mpicomp import DIANA, ConfigError, Logistic, Noisy, Problem, RandK
 from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import SQUARE
 from mpicomp.transports.launcher import launched_rank
@@ -53,6 +53,7 @@ def job() -> None:
         mpicomp.run(method.with_step(0.1 + rank), digits(), workers=2, **GIVEN)
     own = Own(np.random.default_rng(rank).normal(size=(5, 3)))
     print(mpicomp.run(method, own, workers=2, **GIVEN).iterates_sha256)
+    mpicomp.run(method, Noisy(own, 0.1), workers=2, **GIVEN)
     problem = digits()
     object.__setattr__(problem, "note", Nameless())
     print(mpicomp.run(method, problem, workers=2, **GIVEN).iterates_sha256)

@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
 import torch
 
-from mpicomp import DCGD, ConfigError, Identity
+from mpicomp import DCGD, EFSGD, ConfigError, Identity, TopK
 from mpicomp.torch import Compressed
 from tests.torch.loops import TOPK, step
 from tests.torch.models import loss, network, values
@@ -75,6 +75,37 @@ def test_a_parameter_that_is_frozen_later_stays():
     before = model[0].weight.clone()
     step(opt, model, 1)
     assert torch.equal(model[0].weight, before)
+
+
+@pytest.mark.parametrize("ahead", [0, 0.5])
+@pytest.mark.parametrize("saved", [False, True])
+def test_what_a_frozen_parameter_has_learnt_is_sent_in_the_exchanges_that_follow(ahead, saved):
+    model = network()
+    start, w = model[0].weight.detach().double(), model[0].weight
+
+    def made():
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        return Compressed(sgd, EFSGD(TopK(k=0.5)), module=model, sync_every=2, ahead=ahead)
+
+    opt = made()
+    step(opt, model, 0)
+    learnt = w.detach().double()
+    w.requires_grad_(False)
+    if saved:
+        state, own = opt.state_dict(), {k: v.clone() for k, v in model.state_dict().items()}
+        w.requires_grad_(True)
+        opt = made()
+        w.requires_grad_(False)
+        model.load_state_dict(own)
+        opt.load_state_dict(state)
+    for k in range(1, 24):
+        opt.zero_grad()
+        if k < 4:
+            loss(model, 0, k).backward()
+        opt.step()
+    assert (learnt - start).norm() > 1e-2
+    with opt.common():
+        torch.testing.assert_close(w.detach().double(), learnt, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("options", [{}, {"delay": 1, "keep": "delay"}, {"fragments": 2}])

@@ -157,6 +157,26 @@ def test_one_worker_that_is_all_its_memory_ahead_goes_its_own_way(method, local)
     assert two.aggregator.steps == 3 and memory.norm() > 1e-3
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("ahead", [0, 0.25, 0.5, 1])
+def test_what_was_not_sent_arrives_whole(ahead, dtype):
+    """One local change, then none.  What bfloat16 cannot hold of a e_i is no change, and stays in the memory."""
+    model = torch.nn.Linear(64, 1, bias=False).to(dtype)
+    with torch.no_grad():
+        model.weight.copy_(1 + torch.arange(64) / 64)
+    before = model.weight.detach().double()
+    sgd = torch.optim.SGD(model.parameters(), lr=1.0)
+    opt = Compressed(sgd, EFSGD(TopK(k=8)), module=model, sync_every=2, ahead=ahead)
+    for k in range(40):
+        model.weight.grad = torch.full_like(model.weight, 0.04 if k == 0 else 0)
+        opt.step()
+        if k == 0:
+            changed = model.weight.detach().double()
+    assert not opt.aggregator.residual(0).any() and changed.ne(before).all()
+    with opt.common():
+        torch.testing.assert_close(model.weight.detach().double(), changed, rtol=0, atol=1e-6)
+
+
 def streamed(model, method=EFSGD(TopK(k=0.1)), **changed):  # noqa: B008 (frozen)
     settings = {"sync_every": 6, "delay": 2, "keep": 0.5, "fragments": 2} | changed
     adam = torch.optim.AdamW(model.parameters(), lr=1e-2)

@@ -140,6 +140,8 @@ def test_a_closure_serves_methods_that_compare_two_points(method):
     """The same parameters as an Aggregator with a function, and the loss at the current point comes back."""
     ours, reference = network(), network()
     opt = Compressed(torch.optim.SGD(ours.parameters(), lr=0.1), method, module=ours)
+    compared, compare = [], opt._compare_again
+    opt._compare_again = lambda what: (compared.append(k), compare(what))
     parameters = list(reference.parameters())
     agg = mpicomp.Aggregator(method, like=[p.detach() for p in parameters])
 
@@ -167,6 +169,7 @@ def test_a_closure_serves_methods_that_compare_two_points(method):
         assert values(ours) == values(reference)
     with pytest.raises(ConfigError, match=r"two points: opt.step\(closure\)"):
         opt.step()
+    assert compared == [0]  # that the method moves the parameters, and back, is no change by the program
 
 
 def test_a_closure_of_a_method_with_one_gradient_is_called_once():
