@@ -98,7 +98,7 @@ class Tensors(Packing):
         return super().placed(device)
 
     def number(self) -> int:
-        """A hash of the settings, of the frozen parameters, of the steps taken, and of momenta once loaded."""
+        """A hash of settings, of which parameters are frozen, of the steps taken, and of loaded momenta."""
         if self.optimiser is None:
             return 0
         stepped = bytes(p.requires_grad for p in self.parameters)  # the others it leaves alone

@@ -160,7 +160,7 @@ def test_one_worker_that_is_all_its_memory_ahead_goes_its_own_way(method, local)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("ahead", [0, 0.25, 0.5, 1])
 def test_what_was_not_sent_arrives_whole(ahead, dtype):
-    """One local change, then none.  What bfloat16 cannot hold of a e_i is no change, and stays in the memory."""
+    """One local change, then none.  What bfloat16 cannot hold of a e_i is no change of it."""
     model = torch.nn.Linear(64, 1, bias=False).to(dtype)
     with torch.no_grad():
         model.weight.copy_(1 + torch.arange(64) / 64)
