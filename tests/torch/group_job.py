@@ -183,7 +183,7 @@ def delayed():
     """Local steps whose messages travel in a thread, in two fragments."""
     model = network(seed=5)
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)
-    options = {"sync_every": 4, "delay": 1, "fragments": 2}
+    options = {"sync_every": 4, "delay": 1, "keep": "delay", "ahead": 0.5, "fragments": 2}
     opt = Compressed(sgd, METHODS["EFSGD"], module=model, **options)
     for k in range(8):
         opt.zero_grad()
