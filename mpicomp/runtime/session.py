@@ -327,7 +327,7 @@ class Session:
                 odd = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
                 raise MpicompError(
                     f"the replicas on ranks {odd} differ from rank 0's: the ranks do not run the same code, "
-                    "a worker_step changes the replica, or the hosts do not compute alike. Nothing of this "
+                    "a replica_step depends on the rank, or the hosts do not compute alike. Nothing of this "
                     "run can be trusted."
                 )
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp.base.errors import MpicompError
+from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.methods.base import Message
 from mpicomp.methods.support.averaging import Each
 from mpicomp.text.config import parse_method, parse_problem
-from mpicomp.transports.launcher import launched_ranks
+from mpicomp.transports.launcher import launched_rank, launched_ranks
 from mpicomp.transports.local import Local
 from tests.support import own_file
 
@@ -85,6 +85,23 @@ class Touching(own_file.Plain):
         return super().worker_step(w, r, f, key)
 
 
-def test_a_worker_that_changes_the_replica_is_noticed():
-    with pytest.raises(MpicompError, match=r"replicas on ranks .* a worker_step changes the replica"):
+def test_a_worker_that_changes_the_replica_is_refused():
+    with pytest.raises(ConfigError, match=r"worker_step: .* change it in replica_step alone"):
         mpicomp.run(Touching(own_file.First(k=3), gamma=0.1), own_file.Centre(d=6), workers=6, rounds=2)
+
+
+@dataclass(frozen=True)
+class Apart(Touching):
+    """A method whose replica is another one on each rank."""
+
+    def worker_step(self, w, r, f, key):
+        return super(Touching, self).worker_step(w, r, f, key)
+
+    def replica_step(self, r, broadcast, key):
+        super().replica_step(r, broadcast, key)
+        r.v += launched_rank()
+
+
+def test_replicas_that_differ_between_ranks_are_noticed():
+    with pytest.raises(MpicompError, match=r"replicas on ranks .* a replica_step depends on the rank"):
+        mpicomp.run(Apart(own_file.First(k=3), gamma=0.1), own_file.Centre(d=6), workers=6, rounds=2)
