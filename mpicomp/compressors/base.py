@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from mpicomp.base.bits import Bytes
 from mpicomp.base.docstrings import explain_inherited
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.inheritance import renew
 from mpicomp.base.parts import Parts
 from mpicomp.compressors.lending import lend
 from mpicomp.keys import Key
@@ -45,7 +46,8 @@ class Compressor(ABC):
         explain_inherited(cls)
         if cls.__module__.partition(".")[0] != "mpicomp":
             lend(cls)
-            _follow(cls)
+            for name, other in _FOLLOWS.items():
+                renew(cls, name, other, plain=vars(Compressor)[name])
 
     def bound(self, parts: Parts) -> Self:
         """This compressor for vectors with these parts; the same object if it does not depend on parts.
@@ -133,17 +135,6 @@ class Compressor(ABC):
 
 # Fast forms of what another method says: a class that has the other one of its own does not inherit them.
 _FOLLOWS = {"compress_difference": "compress", "sum": "decompress_add", "decompress": "decompress_add"}
-
-
-def _follow(cls: type[Compressor]) -> None:
-    """Give ``cls``, of one's own, the plain forms in place of those that it would inherit wrongly."""
-
-    def depth(name: str) -> int:
-        return next(i for i, kind in enumerate(cls.__mro__) if name in vars(kind))
-
-    for name, of in _FOLLOWS.items():
-        if depth(name) > depth(of):
-            setattr(cls, name, vars(Compressor)[name])
 
 
 class Sum:

@@ -17,6 +17,7 @@ from mpicomp import kernels
 from mpicomp.base.arrays import Indices
 from mpicomp.base.docstrings import explain_inherited
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.inheritance import depth, outdated, renew
 from mpicomp.base.parts import Parts
 from mpicomp.base.units import one_line
 from mpicomp.keys import Stream
@@ -197,11 +198,6 @@ _FOLLOWS_FROM = {
 }
 
 
-def _depth(cls: type, name: str) -> int:
-    """How many of its bases, in the order of inheritance, lie before the one whose ``name`` the class has."""
-    return next(i for i, kind in enumerate(cls.__mro__) if name in vars(kind))
-
-
 class Objective(ABC):
     """One worker's f_i; it holds that worker's data only.
 
@@ -216,8 +212,7 @@ class Objective(ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         """A class with a ``value`` or ``grad`` of its own does not inherit ``value_and_grad`` of others."""
         super().__init_subclass__(**options)
-        if _depth(cls, "value_and_grad") > min(_depth(cls, "value"), _depth(cls, "grad")):
-            cls.value_and_grad = Objective.value_and_grad  # type: ignore[method-assign]
+        renew(cls, "value_and_grad", "value", "grad", plain=Objective.value_and_grad)
 
     @abstractmethod
     def value(self, x: Array) -> float:
@@ -314,9 +309,7 @@ class FiniteSum(Objective):
         if b == self.samples:
             return self
         chosen = self.part(kernels.to_device(np.sort(stream.permutation(self.samples, 0, b))))
-        if not isinstance(chosen, type(self)) and _depth(type(self), "part") > min(
-            _depth(type(self), "value"), _depth(type(self), "grad")
-        ):
+        if not isinstance(chosen, type(self)) and outdated(type(self), "part", "value", "grad"):
             raise ConfigError(
                 f"{type(self).__name__} has a value or grad of its own, and the part(rows) of "
                 f"{type(chosen).__name__}, which gives batches of another function. Define part(rows) too."
@@ -357,10 +350,10 @@ class Problem(ABC):
         explain_inherited(cls)
         if cls.__module__.partition(".")[0] != "mpicomp":
             cls.of_ones_own = True
-        theirs: Any = cls.__mro__[_depth(cls, "constants")]  # which has defined the constants
-        changed = _depth(cls, "objective") < _depth(cls, "constants")
-        if cls.of_ones_own and changed and not getattr(theirs.objective, "__isabstractmethod__", False):
-            cls.constants = _constants_of_another  # type: ignore[assignment]
+        theirs: Any = cls.__mro__[depth(cls, "constants")]  # the class that defines the constants
+        of_any_objective = getattr(theirs.objective, "__isabstractmethod__", False)
+        if cls.of_ones_own and not of_any_objective:
+            renew(cls, "constants", "objective", plain=_constants_of_another)
 
     @abstractmethod
     def dimension(self) -> int:
