@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import takewhile
 from typing import Any
 
-from mpicomp.base.errors import ConfigError, MpicompError
+from mpicomp.base.errors import MpicompError
 from mpicomp.runtime import interrupts
+from mpicomp.runtime.alike import as_text, refuse_unlike
 from mpicomp.transports import Transport
 from mpicomp.transports.calls import Call, Operation, refuse_different
-
-_LONG = 200  # characters of a fact that an error shows
 
 
 def check_alike(transport: Transport, facts: dict[str, object], values: int) -> bool:
@@ -19,33 +17,13 @@ def check_alike(transport: Transport, facts: dict[str, object], values: int) -> 
 
     Raises ``ConfigError`` on all ranks, naming the first difference, unless all have the same ``facts``.
     """
-    said: Any = transport.collect((facts, values))
+    told: Any = transport.collect(({name: as_text(fact) for name, fact in facts.items()}, values))
 
     def are_equal() -> bool:
-        for rank, (theirs, _) in enumerate(said):
-            for name in {**facts, **theirs}:
-                other, own = (str(one.get(name)) for one in (theirs, facts))
-                if other != own:
-                    other, own = _from_difference(other, own)
-                    raise ConfigError(
-                        f"rank {rank} has {name} = {other}, and rank 0 has {own}: all ranks give the same.",
-                        unlike=True,
-                    )
-        return all(theirs == values for _, theirs in said)
+        refuse_unlike([theirs for theirs, _ in told])
+        return all(theirs == values for _, theirs in told)
 
     return transport.ask_server(are_equal)
-
-
-def _from_difference(*texts: str) -> list[str]:
-    """``texts``; of long ones, such as the parts of a large model, what is around their first difference."""
-    if max(map(len, texts)) <= _LONG:
-        return [*texts]
-    same = sum(1 for _ in takewhile(lambda letters: len({*letters}) == 1, zip(*texts, strict=False)))
-    start = max(0, same - _LONG // 2)
-    return [
-        ".. " * (start > 0) + text[start : start + _LONG] + " .." * (start + _LONG < len(text))
-        for text in texts
-    ]
 
 
 class Agreement:

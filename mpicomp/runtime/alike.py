@@ -1,37 +1,52 @@
-"""Refuse a run that the ranks were not given alike: they would mix two runs, or wait for ever."""
+"""Refuse a run or a loop that the ranks were not given alike: they would mix two, or wait for ever."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.given_arrays import in_full
 from mpicomp.problems.base import Problem, fingerprint_of
-from mpicomp.transports import Transport
 
+_LONG = 200  # characters of a fact that an error shows
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the text of an object that has none of its own
 
 
-def refuse_unlike(t: Transport, given: Mapping[str, Any]) -> None:
-    """Raise ``ConfigError`` on all ranks if some rank has ``given`` others than rank 0; collective."""
-    if t.ranks == 1:
-        return
-    told: Any = t.collect({name: _text(value) for name, value in given.items()})
+def refuse_unlike(told: Sequence[Mapping[str, str]]) -> None:
+    """Raise ``ConfigError``, which names the first difference, unless all ranks have told rank 0's facts.
 
-    def check() -> None:
-        for rank, theirs in enumerate(told):
-            for name, ours in told[0].items():
-                if theirs[name] != ours:
-                    raise ConfigError(
-                        f"rank {rank} was given another {name} than rank 0: {theirs[name]:.200} in place of "
-                        f"{ours:.200}. Every rank gives the same arguments and the same data: seed what is "
-                        "drawn, and read copies of one file.",
-                        unlike=True,
-                    )
+    ``told`` has each rank's facts, texts by name, in rank order.
+    """
+    for rank, theirs in enumerate(told):
+        for name in {**told[0], **theirs}:
+            other, own = (str(facts.get(name)) for facts in (theirs, told[0]))
+            if other != own:
+                other, own = _from_difference(other, own)
+                raise ConfigError(
+                    f"rank {rank} has {name} = {other}, and rank 0 has {own}: all ranks give the same."
+                    + " Seed what is drawn, and read copies of one file." * (name == "data"),
+                    unlike=True,
+                )
 
-    t.ask_server(check)
+
+def as_text(fact: Any) -> str:
+    """``fact`` in one line, without what differs between ranks though nothing was given differently."""
+    return fact if isinstance(fact, str) else _ADDRESS.sub("", " ".join(in_full(fact).split()))
+
+
+def _from_difference(*texts: str) -> list[str]:
+    """``texts``; of long ones, such as the parts of a large model, what is around their first difference."""
+    if max(map(len, texts)) <= _LONG:
+        return [*texts]
+    same = sum(1 for _ in takewhile(lambda letters: len({*letters}) == 1, zip(*texts, strict=False)))
+    start = max(0, same - _LONG // 2)
+    return [
+        ".. " * (start > 0) + text[start : start + _LONG] + " .." * (start + _LONG < len(text))
+        for text in texts
+    ]
 
 
 def facts_of(problem: Problem) -> dict[str, Any]:
@@ -48,8 +63,3 @@ def _has_ones_own(problem: Problem) -> bool:
     """Whether ``problem``, or one that it is made of, is of a user's own class."""
     inside = [one for one in vars(problem).values() if isinstance(one, Problem)]
     return problem.of_ones_own or any(map(_has_ones_own, inside))
-
-
-def _text(value: Any) -> str:
-    """``value`` in one line, without what differs between ranks though nothing was given differently."""
-    return _ADDRESS.sub("", " ".join(in_full(value).split()))

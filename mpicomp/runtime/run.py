@@ -22,7 +22,7 @@ from mpicomp.keys import clear_cached_draws
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
 from mpicomp.runtime import bars, plotting
-from mpicomp.runtime.alike import facts_of, refuse_unlike
+from mpicomp.runtime.alike import as_text, facts_of, refuse_unlike
 from mpicomp.runtime.audit import Audit, Verified
 from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.frames import frame
@@ -257,7 +257,8 @@ def run(
             }
             given |= asdict(limits) | asdict(observation) | {"server": server, "blocks": blocks}
             given |= t.raise_on_all(lambda: facts_of(problem)) | {"method": method}
-            refuse_unlike(t, given)
+            told: Any = t.collect({name: as_text(value) for name, value in given.items()})
+            t.ask_server(lambda: refuse_unlike(told))
             loop = Loop(method, problem, t, seed, x0, server, placement.block_count(workers))
             load_kernels(t, limits.rounds * workers, loop.x.size)
             digest = t.ask_server(
