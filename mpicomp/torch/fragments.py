@@ -75,7 +75,7 @@ class Fragment:
         self.estimate: Any = None
 
     def own_start(self) -> Array:
-        """The values from which this rank's local steps go on after an exchange, θ^p - a e_i."""
+        """s_i = θ^p - a e_i, the values from which this rank's local steps go on after an exchange."""
         hosted = self.aggregator.hosted  # empty on a dedicated server
         memory = self.aggregator.residual(hosted.start) if self.ahead and hosted else None
         if memory is None:

@@ -24,21 +24,22 @@ from mpicomp.torch.fragments import Fragment, Schedule
 class LocalSteps:
     """The exchanges of the change that local steps made; ``outer`` steps along each.
 
-    fragment p, when its exchange begins   Δ_i = θ^p - θ_i^p
-    delay steps later                      θ^p = Outer(θ^p, mean Δ_i);  θ_i^p = θ^p + keep (θ_i^p - θ^p)
+    fragment p, when its exchange begins   Δ_i = s_i - θ_i^p
+    delay steps later                      θ^p = Outer(θ^p, mean Δ_i);  s_i = θ^p - a e_i;
+                                           θ_i^p = s_i + keep (θ_i^p - s_i)
 
     Source: Streaming DiLoCo, arXiv 2501.18512, for delay, keep (its α) and fragments.
 
     keep  what is kept of a rank's own values at the end of an exchange, from 0 to 1.  With error feedback a
           change that was not sent is in the memory already, and what is kept of it is sent twice.  "delay"
           keeps what the steps since the exchange began have changed, and nothing else: if these are the
-          values θ_i' there, θ_i^p = θ^p + θ_i^p - θ_i'
+          values θ_i' there, θ_i^p = s_i + θ_i^p - θ_i'
 
-    Fragments that are ``ahead`` put θ^p - a e_i in the place of θ^p in Δ_i and in θ_i^p, e_i the memory of
-    the rank's error feedback: a rank goes on with the share a of what it has not sent yet, and Δ_i has what
-    came since, so nothing is sent twice.  With one worker, a = 1 and no decay θ_i^p is where the optimiser
-    alone would be.  The idea is the step ahead of Xu, Huo and Huang, Step-ahead error feedback (AAAI 2021,
-    arXiv 2008.05823), as recalled; there it is for the gradient of each step, with a = 1.
+    a is ``ahead`` of the fragments, 0 in the papers, and e_i the memory of the rank's error feedback: a rank
+    goes on with the share a of what it has not sent yet, and Δ_i has what came since, so nothing is sent
+    twice.  With one worker, a = 1 and no decay θ_i^p is where the optimiser alone would be.  The idea is the
+    step ahead of Xu, Huo and Huang, Step-ahead error feedback (AAAI 2021, arXiv 2008.05823), as recalled;
+    there it is for the gradient of each step, with a = 1.
     """
 
     def __init__(

@@ -55,26 +55,22 @@ def save(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
     Raises ``ConfigError`` for an entry that ``load`` could not read, such as an object in a parameter group.
     """
     opt.exchange()
-    blobs: dict[str, Blob] = {}
-    refused: ConfigError | None = None
-    states = {"model": model.state_dict(), "inner": _with_numbers(opt.inner.state_dict())}
-    try:
-        _check_readable(states)
-        if opt.aggregator.transport.is_server:
-            outer = None if opt.outer is None else _with_numbers(opt.outer.state_dict())
-            blobs["torch"] = Blob.of(states | {"outer": outer})
-        if opt.local is not None:  # between two exchanges each rank has a model of its own
-            blobs[f"torch-{opt.hosted.start}"] = Blob.of(states | opt.local.state())
-    except ConfigError as error:
-        refused = error
-    if any(opt.aggregator.tell_all(int(refused is not None), Operation.SAVE)):
-        opt.aggregator.transport.raise_on_all(lambda: _raise(refused))
+    opt.aggregator.tell_all(0, Operation.SAVE)  # all ranks save, and no exchange is under way
+    blobs = opt.aggregator.transport.raise_on_all(lambda: _blobs(opt, model))
     opt.aggregator.save(folder, opt.aggregators[1:], **blobs)
 
 
-def _raise(error: ConfigError | None) -> None:
-    if error is not None:
-        raise error
+def _blobs(opt: Compressed, model: nn.Module) -> dict[str, Blob]:
+    """This rank's part of the state, by the names of its records."""
+    blobs: dict[str, Blob] = {}
+    states = {"model": model.state_dict(), "inner": _with_numbers(opt.inner.state_dict())}
+    _check_readable(states)
+    if opt.aggregator.transport.is_server:
+        outer = None if opt.outer is None else _with_numbers(opt.outer.state_dict())
+        blobs["torch"] = Blob.of(states | {"outer": outer})
+    if opt.local is not None:  # between two exchanges each rank has a model of its own
+        blobs[f"torch-{opt.hosted.start}"] = Blob.of(states | opt.local.state())
+    return blobs
 
 
 def _with_numbers(state: Any) -> Any:
