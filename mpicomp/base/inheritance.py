@@ -12,7 +12,7 @@ def depth(cls: type, name: str) -> int:
 
 
 def outdated(cls: type, name: str, *others: str) -> bool:
-    """Whether ``cls`` has ``name`` from a base further up than one of the ``others``, which it follows from."""
+    """Whether ``cls`` has ``name``, which follows from ``others``, from further up than one of these."""
     return depth(cls, name) > min(depth(cls, other) for other in others)
 
 
