@@ -66,7 +66,11 @@ class Given(Objective):
             return self.gradient
         if isinstance(self._source, Measured):
             return self._source.grad(x)
-        assert self._source is not None, "methods that ask for more are refused an array"
+        if self._source is None:
+            raise ConfigError(
+                "the method asks for a gradient at another point than the one for which a gradient was given: "
+                "give a function of x, and let the method's class have needs_function = True."
+            )
         gradient = self._packing.pack(self._call(self._source, x))
         return Measured.check(gradient, x)
 

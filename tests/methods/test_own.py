@@ -68,6 +68,14 @@ class PutsX(Sound):
         return super().worker_step(w, r, f, key)
 
 
+class LooksAhead(Sound):
+    """Asks for a second gradient, and does not say so by ``needs_function``."""
+
+    def worker_step(self, w, r, f, key):
+        f.grad(r.x - 1)
+        return super().worker_step(w, r, f, key)
+
+
 class Single(Sound):
     def replica_step(self, r, broadcast, key):
         super().replica_step(r, broadcast, key)
@@ -136,3 +144,10 @@ def test_theory_gives_numbers_by_name(given, monkeypatch):
     monkeypatch.setattr(Sound, "theory", lambda self, c, d, n: given)
     with pytest.raises(ConfigError, match=rf"Sound\.theory gives {given}; expected a dict of numbers"):
         run(Sound(gamma="theory"))
+
+
+def test_a_second_point_is_asked_of_a_function():
+    """A gradient alone was refused by an assertion."""
+    with pytest.raises(ConfigError, match=r"a gradient at another point than .*needs_function = True"):
+        Descent(LooksAhead(), np.ones(10)).step(np.ones(10))
+    assert Descent(LooksAhead(), np.ones(10)).step(lambda x: x)
