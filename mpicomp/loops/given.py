@@ -68,7 +68,7 @@ class Given(Objective):
             return self._source.grad(x)
         if self._source is None:
             raise ConfigError(
-                "the method asks for a gradient at another point than the one for which a gradient was given: "
+                "the method asks for a gradient at another point than the one where one was given: "
                 "give a function of x, and let the method's class have needs_function = True."
             )
         gradient = self._packing.pack(self._call(self._source, x))
