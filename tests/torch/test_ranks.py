@@ -238,7 +238,7 @@ def test_buffers_that_do_not_change_are_not_sent():
     assert told(3, "a_mask") == 4 * 2 * (2 * 32 + 8)
 
 
-ALONE = "from tests.torch.job import compressed, network; compressed(network())"
+ALONE = "from tests.torch.jobs.steps import compressed, network; compressed(network())"
 
 
 def test_torchrun_is_refused_where_torch_has_not_joined_its_processes():
@@ -254,7 +254,8 @@ def test_processes_are_refused_a_communicator_of_each_alone(tmp_path):
 import sys, torch
 meet = "file://{tmp_path}/group"
 torch.distributed.init_process_group("gloo", init_method=meet, rank=int(sys.argv[1]), world_size=2)
-from tests.torch.job import MPI, compressed, network
+from mpi4py import MPI
+from tests.torch.jobs.steps import compressed, network
 compressed(network(), comm=MPI.COMM_SELF)
 """
     both = [
