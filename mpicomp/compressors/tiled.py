@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import ClassVar, Self
 
 import numpy as np
@@ -20,11 +21,13 @@ from mpicomp.compressors.quantized import check_quantizer, inflation
 from mpicomp.compressors.sign import Sign
 from mpicomp.compressors.support.matrices import columns_of, rows_in
 from mpicomp.compressors.support.sparsifier import gather, scatter_add
-from mpicomp.compressors.support.tiles import Tiles, largest, tiles_of
 from mpicomp.compressors.two_means import TwoMeans
 from mpicomp.kernels import join
 from mpicomp.kernels.index_layouts import index_nbytes
+from mpicomp.kernels.tiles import Tiles, tiles_of
 from mpicomp.keys import Key
+
+Groups = list[tuple[Tiles, int]]  # the tiles of each shape, and how many entries of each tile are sent
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,10 @@ class TiledTopK(Contractive):
         return replace(self, rows=rows_in(parts, self, str(self)))
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        on_host, groups = kernels.to_host(x), self._groups(x.size)
-        positions = [largest(tiles.of(on_host), k) for tiles, k in groups]
-        values = gather(x, (kernels.to_same_place(x, _indices(groups, positions)),))
-        code = self._encoded(groups, positions, x.size)
+        groups, backend = self._groups(x.size), kernels.backend_for(x)
+        ordered = [backend.top_k_of_tiles(x, tiles, k) for tiles, k in groups]
+        values = gather(x, (_indices(groups, ordered),))
+        code = self._encoded(groups, ordered, x.size)
         return join(code, self.Q.compress(values, key.named("quantized")))
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
@@ -89,21 +92,18 @@ class TiledTopK(Contractive):
 
     def coordinates(self, buf: Bytes, d: int, key: Key) -> Support:
         groups, (fixed, split) = self._groups(d), self._code(d)
-        code = kernels.to_host(buf[:split])
-        positions = _in_tiles(code, groups) if fixed else _in_order(code, groups, d)
-        return (kernels.to_same_place(buf, _indices(groups, positions)),)
+        ordered = _of_symbols(buf[:split], groups) if fixed else _of_index_code(buf[:split], groups, d)
+        return (_indices(groups, ordered),)
 
-    def _encoded(self, groups: list[tuple[Tiles, int]], positions: list[Indices], d: int) -> Bytes:
-        if self._code(d)[0]:
-            symbols = [p.ravel().astype(np.uint64) for p in positions]
-            return np.concatenate([pack(s, _width(t)) for s, (t, _) in zip(symbols, groups, strict=True)])
-        start, ordered = 0, []
-        for (tiles, _), p in zip(groups, positions, strict=True):
-            ordered.append((start + np.arange(tiles.count)[:, None] * tiles.size + p).ravel())
-            start += tiles.count * tiles.size
-        return encode_indices(np.concatenate(ordered), d)
+    def _encoded(self, groups: Groups, ordered: list[Indices], d: int) -> Bytes:
+        if self._code(d)[0]:  # few entries: the host packs them
+            in_tiles = [o % tiles.size for o, (tiles, _) in zip(ordered, groups, strict=True)]
+            symbols = [kernels.to_host(p).astype(np.uint64) for p in in_tiles]
+            return join(*(pack(s, _width(tiles)) for s, (tiles, _) in zip(symbols, groups, strict=True)))
+        starts = _starts(groups)
+        return encode_indices(np.concatenate([s + o for s, o in zip(starts, ordered, strict=True)]), d)
 
-    def _groups(self, d: int) -> list[tuple[Tiles, int]]:
+    def _groups(self, d: int) -> Groups:
         """The tiles of each shape, and how many entries of each tile are sent.
 
         Raises ``ConfigError`` if the number of rows is neither given nor bound, or does not divide d.
@@ -149,36 +149,50 @@ def _width(tiles: Tiles) -> int:
     return (tiles.size - 1).bit_length()
 
 
-def _indices(groups: list[tuple[Tiles, int]], positions: list[Indices]) -> Indices:
-    """The indices in x of positions in the tiles."""
-    return np.concatenate([tiles.indices(p) for (tiles, _), p in zip(groups, positions, strict=True)])
+def _starts(groups: Groups) -> list[int]:
+    """Where the tiles of each shape begin in the vector of all tiles."""
+    return [0, *accumulate(tiles.count * tiles.size for tiles, _ in groups[:-1])]
 
 
-def _in_tiles(code: Bytes, groups: list[tuple[Tiles, int]]) -> list[Indices]:
-    """The positions in the tiles from symbols of one width.  Raises ``MessageError`` if they are no sets."""
-    start, found = 0, []
+def _indices(groups: Groups, ordered: list[Indices]) -> Indices:
+    """The indices in x of indices in the vectors of the tiles of each shape."""
+    return np.concatenate([tiles.indices(o) for o, (tiles, _) in zip(ordered, groups, strict=True)])
+
+
+def _of_symbols(code: Bytes, groups: Groups) -> list[Indices]:
+    """The indices in the vectors of tiles from symbols of one width.
+
+    Raises ``MessageError`` unless the symbols of each tile are an increasing set.
+    """
+    start, found, on_host = 0, [], kernels.to_host(code)
     for tiles, k in groups:
         stop = start + packed_nbytes(tiles.count * k, _width(tiles))
-        symbols = unpack(code[start:stop], tiles.count * k, _width(tiles)).astype(np.int64)
+        symbols = unpack(on_host[start:stop], tiles.count * k, _width(tiles)).astype(np.int64)
         p = symbols.reshape(tiles.count, k)
         if (np.diff(p, axis=1) <= 0).any() or p[:, -1].max() >= tiles.size:
             raise MessageError(
                 f"positions in tiles of {tiles.size} entries that are no increasing sets of {k}."
             )
-        found.append(p)
+        ordered = (p + tiles.size * np.arange(tiles.count)[:, None]).ravel()
+        found.append(kernels.to_same_place(code, ordered))
         start = stop
     return found
 
 
-def _in_order(code: Bytes, groups: list[tuple[Tiles, int]], d: int) -> list[Indices]:
-    """The positions in the tiles from an index code.  Raises ``MessageError`` unless each tile has its k."""
-    ordered = decode_indices(code, d, sum(tiles.count * k for tiles, k in groups))
-    first, start, found = 0, 0, []
-    for tiles, k in groups:
+def _of_index_code(code: Bytes, groups: Groups, d: int) -> list[Indices]:
+    """The indices in the vectors of tiles from an index code.
+
+    Raises ``MessageError`` unless each tile has its k.
+    """
+    every = decode_indices(code, d, sum(tiles.count * k for tiles, k in groups))
+    first, found = 0, []
+    for start, (tiles, k) in zip(_starts(groups), groups, strict=True):
         stop = first + tiles.count * k
-        p = ordered[first:stop].reshape(tiles.count, k) - start - np.arange(tiles.count)[:, None] * tiles.size
-        if (p < 0).any() or (p >= tiles.size).any():
+        ordered = every[first:stop] - start
+        tile = (ordered // tiles.size).reshape(tiles.count, k)
+        alone, in_turn = tile[:, 0] == tile[:, -1], tile[1:, 0] == tile[:-1, 0] + 1
+        if tile[0, 0] != 0 or not alone.all() or not in_turn.all():
             raise MessageError(f"positions that are not {k} in each of the tiles of {tiles.size} entries.")
-        found.append(p)
-        first, start = stop, start + tiles.count * tiles.size
+        found.append(ordered)
+        first = stop
     return found

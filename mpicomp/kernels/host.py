@@ -16,6 +16,7 @@ from mpicomp.kernels import coded_bitmaps
 from mpicomp.kernels.definition.scales import decode_scale, encode_scale
 from mpicomp.kernels.index_layouts import BITMAP, CODED, RAW, index_nbytes, layout
 from mpicomp.kernels.interface import Kernels
+from mpicomp.kernels.tiles import Tiles
 
 
 class Host(Kernels):
@@ -35,6 +36,9 @@ class Host(Kernels):
 
     def top_k(self, x: Float, k: int) -> Indices:
         return self.pieces.top_k(x, k)
+
+    def top_k_of_tiles(self, x: Float, tiles: Tiles, k: int) -> Indices:
+        return self.pieces.top_k_of_tiles(x, tiles, k)
 
     def at_least(self, x: Float, lam: float) -> Indices:
         return self.pieces.at_least(x, lam)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.arrays import Float, Indices, Reals, StreamName, Symbols, Widths, Words
 from mpicomp.base.bits import Bytes
+from mpicomp.kernels.tiles import Tiles
 
 
 class Kernels(ABC):
@@ -43,6 +44,10 @@ class Kernels(ABC):
     @abstractmethod
     def top_k(self, x: Float, k: int) -> Indices:
         """The indices of the k largest magnitudes, increasing; ties go to the lowest index."""
+
+    @abstractmethod
+    def top_k_of_tiles(self, x: Float, tiles: Tiles, k: int) -> Indices:
+        """``top_k`` of each tile of the matrix x: indices in the vector of the tiles one after the other."""
 
     @abstractmethod
     def at_least(self, x: Float, lam: float) -> Indices:

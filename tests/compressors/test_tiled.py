@@ -15,7 +15,6 @@ from mpicomp import EF21, EFSGD, Layered, Natural, Sign, TiledTopK, TopK, TwoMea
 from mpicomp.base.errors import ConfigError, DivergedError, MessageError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors import Dithering, Identity, RandK
-from mpicomp.compressors.support import tiles
 from mpicomp.kernels.index_layouts import index_nbytes
 from tests.support.every_combination import TO_CUT
 from tests.support.sampling import KEY, apply, square
@@ -61,14 +60,6 @@ def test_it_is_a_sort_of_each_tile(k, t):
         for top in (2, 10**6):
             x = np.random.default_rng([*shape, top]).integers(-top, top + 1, d).astype(float)
             assert np.array_equal(apply(c, x), by_sorting(x, shape, k, t)), (shape, top)
-
-
-def test_tiles_are_compared_some_at_a_time(monkeypatch):
-    x = np.random.default_rng(1).normal(size=64 * 96)
-    c = TiledTopK(3, WHOLE, tile=16, rows=64)
-    wanted = apply(c, x)
-    monkeypatch.setattr(tiles, "_TOGETHER", 600)
-    assert np.array_equal(apply(c, x), wanted)
 
 
 # --- the wire ---

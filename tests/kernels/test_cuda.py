@@ -6,6 +6,8 @@ compiler) and on a GPU where CuPy finds one.
 
 from __future__ import annotations
 
+from math import gcd
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -22,6 +24,7 @@ from mpicomp.kernels.cuda.norms import MEAN
 from mpicomp.kernels.definition.reductions import tree_sum
 from mpicomp.kernels.definition.scales import encode_scale
 from mpicomp.kernels.index_layouts import index_nbytes, layout
+from mpicomp.kernels.tiles import tiles_of
 from mpicomp.keys import Key
 from mpicomp.lab.bench import cuda as bench_cuda
 from tests.support.backends import only
@@ -416,6 +419,24 @@ def test_top_k(kernels, x, at, values, offset):
     k = max(1, int(at * x.size))
     assert same(kernels.top_k(shifted(kernels, x, offset), k), definition.top_k(x, k))
     alike(kernels, compressors.TopK(k, values), x, offset)
+
+
+@few
+@given(
+    x=vectors(), at=st.floats(0, 1), rows=st.integers(1, 9), t=st.integers(1, 40), offset=st.integers(0, 3)
+)
+@example(vector(12_000, "normal", np.float32, 1), 0.05, 100, 64, 0)
+@example(vector(9_001, "normal", np.float64, 1), 0.05, 1, 64, 1)
+@example(vector(9_000, "ties", np.float32, 1), 0.3, 1, 80, 0)  # tiles of more than 4096 entries
+def test_top_k_of_tiles(kernels, x, at, rows, t, offset):
+    rows = gcd(rows, x.size)
+    for tiles in tiles_of(rows, x.size // rows, t):
+        k = max(1, int(at * tiles.size))
+        ours = kernels.top_k_of_tiles(shifted(kernels, x, offset), tiles, k)
+        assert same(ours, definition.top_k_of_tiles(x, tiles, k))
+    c = compressors.TiledTopK(max(1, int(at * t)), rows=rows, tile=t)
+    alike(kernels, c, x, offset)
+    added_alike(kernels, c, c.compress(np.ones_like(x), KEY), x.size, offset)
 
 
 @few

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import fsum, sqrt
+from math import fsum, gcd, sqrt
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mpicomp.kernels import definition
 from mpicomp.kernels.definition import reductions
 from mpicomp.kernels.definition.permutation import SMALL
+from mpicomp.kernels.tiles import tiles_of
 from tests.support.backends import FLOATS, SCALES, STREAM, assert_same, compiled, vectors
 from tests.support.conformance import fuzz
 
@@ -273,6 +274,33 @@ def test_top_k_of_long_vectors(kind, dtype):
     x = LONG[kind](np.random.default_rng(1), 100_003).astype(dtype)
     for k in (1, 5, 1000, 30_000, 100_000):
         assert_same(compiled.top_k(x, k), definition.top_k(x, k))
+
+
+@fuzz
+@given(vectors(finite=False), st.integers(1, 9), st.integers(1, 80), st.floats(0, 1))
+def test_top_k_of_tiles(x, rows, t, share):
+    """Of a matrix of ``rows`` rows, or as many as divide the length."""
+    rows = gcd(rows, x.size)
+    for tiles in tiles_of(rows, x.size // rows, t):
+        k = max(1, round(share * tiles.size))
+        assert_same(compiled.top_k_of_tiles(x, tiles, k), definition.top_k_of_tiles(x, tiles, k))
+
+
+@pytest.mark.parametrize("kind", LONG)
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_top_k_of_tiles_is_top_k_of_each(kind, dtype):
+    """Of a matrix with tiles of four shapes, whose sides are no multiples of 64."""
+    matrix = LONG[kind](np.random.default_rng(1), 71 * 333).astype(dtype).reshape(71, 333)
+    for tiles in tiles_of(71, 333, 64):
+        assert tiles.down == 1
+        down = slice(tiles.top, tiles.top + tiles.rows)
+        across = range(tiles.left, tiles.left + tiles.across * tiles.columns, tiles.columns)
+        for k in (1, 50, 1000):
+            each = [matrix[down, left : left + tiles.columns].ravel() for left in across]
+            found = [i * tiles.size + definition.top_k(tile, k) for i, tile in enumerate(each)]
+            ours = compiled.top_k_of_tiles(matrix.ravel(), tiles, k)
+            assert_same(ours, np.concatenate(found))
+            assert_same(ours, definition.top_k_of_tiles(matrix.ravel(), tiles, k))
 
 
 # --- norms ---

@@ -8,6 +8,7 @@ PARTS = (
     (
         "vectors",
         "selection",
+        "tiles",
         "reductions",
         "shortfloats",
         "values",

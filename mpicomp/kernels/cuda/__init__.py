@@ -8,7 +8,7 @@ when it is first used and kept on disk by CuPy.  ``gpu.Gpu`` alone imports CuPy.
 from __future__ import annotations
 
 from mpicomp.kernels.cuda import block_floats as blocks
-from mpicomp.kernels.cuda import draws, levels, norms, numbers, packing, positions, selection, steps
+from mpicomp.kernels.cuda import draws, levels, norms, numbers, packing, positions, selection, steps, tiles
 from mpicomp.kernels.cuda import natural as naturals
 from mpicomp.kernels.cuda import rotated as rotations
 from mpicomp.kernels.cuda import sign as signs
@@ -26,7 +26,7 @@ class Cuda(Launching, Kernels):
 
     words, permute = draws.words, draws.permute
     heads, top_k, at_least, nonzero = selection.heads, selection.top_k, selection.at_least, selection.nonzero
-    count_nonzero = selection.count_nonzero
+    count_nonzero, top_k_of_tiles = selection.count_nonzero, tiles.top_k_of_tiles
     gather, scatter_add, add_scaled = numbers.gather, numbers.scatter_add, numbers.add_scaled
     are_singles, promoted = numbers.are_singles, numbers.promoted
     encode_values, decode_values, add_values = (

@@ -31,6 +31,7 @@ from mpicomp.kernels.definition.rotated import rotated_add, rotated_pack
 from mpicomp.kernels.definition.selection import at_least, count_nonzero, nonzero, top_k
 from mpicomp.kernels.definition.sign import sign_add, sign_pack
 from mpicomp.kernels.definition.steps import step_add, step_symbols
+from mpicomp.kernels.definition.tiles import top_k_of_tiles
 from mpicomp.kernels.definition.values import are_singles, from_wire, to_wire, wire_add
 from mpicomp.kernels.definition.vectors import add_scaled, gather, scatter_add
 from mpicomp.kernels.definition.widths import pack_widths, unpack_widths

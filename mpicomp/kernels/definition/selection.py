@@ -26,14 +26,14 @@ def count_nonzero(x: Float) -> int:
 
 def at_least(x: Float, lam: float) -> Indices:
     """The indices of the entries with |x_j| >= lam and x_j != 0, increasing."""
-    return np.flatnonzero(_magnitude_bits(x) >= least_bits(lam, x.dtype))
+    return np.flatnonzero(magnitude_bits(x) >= least_bits(lam, x.dtype))
 
 
 def top_k(x: Float, k: int) -> Indices:
     """The indices of the k largest magnitudes, increasing; ties go to the lowest index."""
     if k == x.size:
         return np.arange(k)
-    bits = _magnitude_bits(x)
+    bits = magnitude_bits(x)
     threshold = np.partition(bits, x.size - k)[x.size - k]
     above = np.flatnonzero(bits > threshold)
     tied = np.flatnonzero(bits == threshold)[: k - above.size]
@@ -47,8 +47,8 @@ def least_bits(lam: float, dtype: np.dtype) -> int:
         bound = np.array([lam]).astype(dtype)
     if float(bound[0]) < lam:  # as doubles: numpy would round a bare float to single precision first
         bound = np.nextafter(bound, dtype.type(np.inf))
-    return max(1, int(_magnitude_bits(bound)[0]))
+    return max(1, int(magnitude_bits(bound)[0]))
 
 
-def _magnitude_bits(x: Float) -> NDArray[np.unsignedinteger]:
+def magnitude_bits(x: Float) -> NDArray[np.unsignedinteger]:
     return np.abs(np.ascontiguousarray(x)).view(f"u{x.itemsize}")

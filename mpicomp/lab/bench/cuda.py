@@ -33,6 +33,7 @@ from mpicomp.compressors import (
     RandK,
     Sign,
     Ternary,
+    TiledTopK,
     TopK,
     VaryingSteps,
 )
@@ -132,6 +133,7 @@ def _compressors(d: int) -> Iterator[tuple[str, Compressor, float, float]]:
     yield "natural dithering s=7 p=2", NaturalDithering(7), 8 * d, 8 * d
     yield "TopK 1%", TopK(d // 100), 8 * d, sent
     yield "TopK 10%", TopK(d // 10), 8 * d, 10 * sent
+    yield "TiledTopK 1%", TiledTopK(0.01, rows=1), 4 * d, sent
     yield "hard threshold 1%", HardThreshold(_ONE_PERCENT), 4 * d, sent
     yield "RandK 1% uniform", RandK(d // 100), sent / 2, sent
     yield "PermK uniform, 100 workers", PermK(), sent / 2, sent

@@ -26,6 +26,7 @@ from mpicomp.compressors import (
     RotatedSign,
     Sign,
     Ternary,
+    TiledTopK,
     TopK,
     VaryingSteps,
 )
@@ -70,6 +71,8 @@ CASES = [
     Case(EDEN(4)),
     Case(TopK(0.01)),
     Case(TopK(0.1)),
+    Case(TiledTopK(0.01, rows=1)),
+    Case(TiledTopK(0.05, rows=1)),
     Case(HardThreshold(_ONE_PERCENT)),
     Case(RandK(0.01)),
     Case(PermK()),

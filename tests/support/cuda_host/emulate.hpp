@@ -148,6 +148,12 @@ T __shfl_up_sync(unsigned, T v, int step) {
     return emulation::exchange(v, (unsigned)(lane >= step ? lane - step : lane));
 }
 
+static inline unsigned __ballot_sync(unsigned, int predicate) {
+    unsigned votes = 0;
+    for (unsigned lane = 0; lane < 32; lane++) votes |= emulation::exchange((unsigned)(predicate != 0), lane) << lane;
+    return votes;
+}
+
 static inline void __syncwarp() { emulation::exchange(0, threadIdx.x & 31); }
 
 template <typename T>

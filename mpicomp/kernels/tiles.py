@@ -1,4 +1,4 @@
-"""Tiles of a matrix, and the largest entries of each tile.
+"""Tiles of a matrix.
 
 A side of m entries is cut into ⌈m/t⌉ pieces whose lengths differ by 1 at most.  So a matrix has tiles of up
 to four shapes.  Tiles of one shape make up a rectangle, and are worked on together.
@@ -10,12 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-from numpy.typing import NDArray
-
 from mpicomp.base.arrays import Float, Indices
-
-_TOGETHER = 2**20  # entries of tiles whose magnitudes are compared at a time: some of a processor's cache
 
 
 @dataclass(frozen=True)
@@ -50,12 +45,12 @@ class Tiles:
         cut = matrix.reshape(self.down, self.rows, self.across, self.columns)
         return cut.swapaxes(1, 2).reshape(self.count, self.size)
 
-    def indices(self, positions: Indices) -> Indices:
-        """The indices in x of positions in the tiles, shape (count, k), tile after tile."""
-        tile = np.arange(self.count)[:, None]
-        row = self.top + tile // self.across * self.rows + positions // self.columns
-        column = self.left + tile % self.across * self.columns + positions % self.columns
-        return (row * self.width + column).ravel()
+    def indices(self, ordered: Indices) -> Indices:
+        """The indices in x of indices in the vector of the tiles, one after the other."""
+        tile, position = ordered // self.size, ordered % self.size
+        row = self.top + tile // self.across * self.rows + position // self.columns
+        column = self.left + tile % self.across * self.columns + position % self.columns
+        return row * self.width + column
 
 
 @lru_cache
@@ -78,26 +73,3 @@ def _pieces(m: int, t: int) -> Iterator[tuple[int, int, int]]:
     if longer:
         yield 0, longer, short + 1
     yield longer * (short + 1), pieces - longer, short
-
-
-def largest(tiles: Float, k: int) -> Indices:
-    """The positions of the k largest magnitudes of each tile, shape (count, k), increasing.
-
-    tiles  shape (count, size).  Ties go to the lowest position.  Magnitudes are compared as ``TopK`` does
-    """
-    count, size = tiles.shape
-    if k == size:
-        return np.broadcast_to(np.arange(k), (count, k))
-    found, step = np.empty((count, k), np.int64), max(1, _TOGETHER // size)
-    for start in range(0, count, step):
-        bits = np.abs(tiles[start : start + step]).view(f"u{tiles.itemsize}")
-        found[start : start + step] = _largest(bits, k)
-    return found
-
-
-def _largest(bits: NDArray[np.unsignedinteger], k: int) -> Indices:
-    at = bits.shape[1] - k
-    threshold = np.partition(bits, at, axis=1)[:, at, None]
-    kept, tied = bits > threshold, bits == threshold
-    kept |= tied & (np.cumsum(tied, axis=1) <= k - kept.sum(axis=1, keepdims=True))
-    return np.nonzero(kept)[1].reshape(-1, k)
