@@ -163,7 +163,8 @@ def _csr(X: Any) -> Any:
     try:
         X = X.copy()  # for ``check_format`` shortens the arrays
         if X.format == "coo":
-            X = scipy.sparse.coo_array((X.data, X.coords), shape=X.shape)
+            # Converted first: scipy sums duplicates in their own type, where 100 + 100 is -56 in int8.
+            X = scipy.sparse.coo_array((X.data.astype(np.float64), X.coords), shape=X.shape)
         elif X.format in ("csr", "csc", "bsr"):
             if (X.indptr[1:] < X.indptr[:-1]).any():  # which scipy does not look at if the last is 0
                 raise ValueError("indptr must be a non-decreasing sequence")

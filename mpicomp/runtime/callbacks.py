@@ -22,7 +22,7 @@ from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import as_path
 from mpicomp.compressors.base import Array
 from mpicomp.runtime.record import Row
-from mpicomp.runtime.session import Callback
+from mpicomp.runtime.session import Callback, is_true
 
 _ROW = b'{"round"'  # how a row begins in a file of ``JSONLines``
 
@@ -32,7 +32,7 @@ def together(*callbacks: Callback) -> Callback:
 
     def call(round: int, row: Row, x: Array) -> bool:
         answers = [callback(round, row, x) for callback in callbacks]
-        return any(answer is True for answer in answers)
+        return any(map(is_true, answers))
 
     return call
 

@@ -302,8 +302,7 @@ class Session:
             return None
         x = x.view()
         x.flags.writeable = False
-        answer = self.callback(self.round, row, x)
-        return "callback" if isinstance(answer, bool | np.bool_) and answer else None
+        return "callback" if is_true(self.callback(self.round, row, x)) else None
 
     def _choose_samples(self) -> None:
         """Draw the samples on which f is observed; they depend on the seed and the worker only."""
@@ -332,6 +331,11 @@ class Session:
                 )
 
         t.raise_on_all(check)
+
+
+def is_true(answer: object) -> bool:
+    """Whether a callback's answer is True, Python's or numpy's, as ``np.linalg.norm(x) > 9`` is."""
+    return isinstance(answer, bool | np.bool_) and bool(answer)
 
 
 def _obituary(lost: list[dict[str, Any]], left: int) -> str:

@@ -186,6 +186,24 @@ def test_equal_values_are_one_data_set_however_sparse_storage_holds_them():
         own_dataset((scipy.sparse.csr_array(([1e308, 1e308, 3], [0, 0, 1], [0, 2, 3]), shape=(2, 3)), [0, 1]))
 
 
+@pytest.mark.parametrize("kind", [np.bool_, np.int8, np.uint8, np.float32])
+def test_duplicates_are_summed_as_doubles_in_every_sparse_format(kind):
+    """In the type of the entries 100 + 100 is -56 for int8, and True + True is True; coo sums there."""
+    one = float(kind(100))
+    entries, rows, columns = np.full(3, 100).astype(kind), [0, 0, 1], [0, 0, 1]
+    wrong = []
+    for form in ("coo", "csr", "csc", "bsr"):
+        if form == "coo":
+            X = scipy.sparse.coo_array((entries, (rows, columns)), shape=(2, 2))
+        else:
+            blocks = entries.reshape(3, 1, 1) if form == "bsr" else entries
+            X = getattr(scipy.sparse, f"{form}_array")((blocks, columns, [0, 2, 3]), shape=(2, 2))
+        for found in (own_dataset((X, [0, 1])).X.toarray(), ClassRows.of((X, [0, 1])).X):
+            if found.tolist() != [[2 * one, 0], [0, one]] or X.dtype != kind:
+                wrong.append((form, found))
+    assert not wrong
+
+
 def test_a_memory_map_is_read_exactly(tmp_path):
     np.save(tmp_path / "X.npy", A)
     assert np.array_equal(dense(np.load(tmp_path / "X.npy", mmap_mode="r")), A)

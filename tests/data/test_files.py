@@ -395,4 +395,4 @@ def test_a_file_that_an_older_reader_cached_is_parsed_again():
         file.write("a,label\n1,0\n2,1\n")
     rows = load_images("f.csv:label")
     (entry,) = set_folder("x").parent.iterdir()
-    assert entry.name.startswith("file5-") and rows.X.tolist() == [[1], [2]]
+    assert entry.name.startswith("file6-") and rows.X.tolist() == [[1], [2]]

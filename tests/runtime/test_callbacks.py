@@ -107,6 +107,15 @@ def test_several_callbacks_are_one_that_any_of_them_ends(tmp_path):
     assert run.status == "callback" and seen == [0, 5, 10]
 
 
+@pytest.mark.parametrize("answer", [True, np.True_])
+def test_numpys_true_ends_a_run_as_pythons_does_alone_and_together(answer):
+    for callback in (lambda *seen: answer, callbacks.together(lambda *seen: None, lambda *seen: answer)):
+        assert mpicomp.run(GD(gamma=0.2), QUADRATICS, callback=callback, **SETTINGS).status == "callback"
+    for other in (1, np.int64(1), "yes", np.ones(2)):
+        callback = callbacks.together(lambda *seen, other=other: other)
+        assert mpicomp.run(GD(gamma=0.2), QUADRATICS, callback=callback, **SETTINGS).status == "rounds"
+
+
 def curves(folder):
     """The curves in the folder's event files: (round, value) in the order written, by name."""
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
