@@ -23,6 +23,7 @@ from mpicomp.base.errors import (
 )
 from mpicomp.base.files import as_path, as_path_or_none, write_json
 from mpicomp.base.former import present_config
+from mpicomp.lab.experiment.averaged import averaged_by
 from mpicomp.lab.experiment.outcome import Outcome
 from mpicomp.lab.experiment.results import (
     Comparison,
@@ -183,13 +184,14 @@ class _Job:
         self.control, self.placement, self.progress = control, placement, progress
         self.x0 = control.ask_server(lambda: starting_point(suite.x0))
         self.data = control.ask_server(lambda: fingerprint_of(suite.problem))
+        self.averaged = control.ask_server(lambda: averaged_by(placement, suite.problem, suite.workers))
         self.number, self.of = 0, _runs(suite, work)
         self.outcomes: list[Outcome] = []  # of the runs done here
 
     def run(self, resume: bool | None) -> Comparison:
         out, tunings = self.out, dict[str, Tuning]()
         if out is not None:
-            tunings = self.control.ask_server(lambda: open_comparison(out, self.suite, resume))
+            tunings = self.control.ask_server(lambda: open_comparison(out, self.suite, resume, self.averaged))
         with keeping(lambda: Comparison(self.suite, tunings, self.outcomes)):
             self._run_all(tunings)
         if out is None:
@@ -210,7 +212,8 @@ class _Job:
                 else:
                     tuning = tunings[entry.label] = self.tune(entry)
                     if out is not None:
-                        self.control.ask_server(partial(write_tuning, out, self.suite, entry, tuning))
+                        written = partial(write_tuning, out, self.suite, entry, tuning, self.averaged)
+                        self.control.ask_server(written)
                 # Tuning may skip planned runs, and add runs at an end of the range.
                 self.of += tuning.runs - entry.trials * len(self.suite.seeds_to_tune)
                 method = method.with_step(tuning.best.gamma)

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 from mpicomp.base.errors import RecordError
 from mpicomp.base.files import check_own, present, read_json, write_json, write_text
 from mpicomp.base.html import html_table
+from mpicomp.lab.experiment.averaged import averaged_in
 from mpicomp.lab.experiment.lines import Line, lines_of
 from mpicomp.lab.experiment.outcome import Outcome
 from mpicomp.lab.experiment.start import fingerprint, starting_point
@@ -154,13 +155,15 @@ def run_folder(out: Path, entry: Entry, seed: int) -> Path:
     return out / "runs" / entry.slug / f"seed-{seed}"
 
 
-def open_comparison(out: Path, suite: Suite, resume: bool | None) -> dict[str, Tuning]:
+def open_comparison(out: Path, suite: Suite, resume: bool | None, averaged: str) -> dict[str, Tuning]:
     """Claim the folder ``out`` for ``suite``; returns the tunings recorded there, by label.
 
-    resume  True: the folder must hold this comparison.  False: it must not hold any.  None: either.
+    resume    True: the folder must hold this comparison.  False: it must not hold any.  None: either.
+    averaged  how its runs average messages; see ``experiment.averaged``
 
     Raises ``RecordError`` if that is violated, if the folder holds a run, another comparison, or files of the
-    user's that would be overwritten, if it leads elsewhere, or if its results were computed on other data.
+    user's that would be overwritten, if it leads elsewhere, or if its results were computed on other data, or
+    averaged otherwise.
     """
     path = out / "suite.toml"
     _check_inside(out, suite)
@@ -181,7 +184,7 @@ def open_comparison(out: Path, suite: Suite, resume: bool | None) -> dict[str, T
     elif present(out / "run.json"):
         raise RecordError(f"{out} already holds a run. Choose another --out.")
     _check_free(out, suite)
-    _check_data(out, suite)
+    _check_origin(out, suite, averaged)
     write_text(path, suite.source)
     return _read_tunings(out, suite)
 
@@ -212,12 +215,13 @@ def _check_below(out: Path, folder: Path) -> None:
         raise RecordError(f"{folder} leads out of {out}: it is a link. Put a copy of that folder there.")
 
 
-def _check_data(out: Path, suite: Suite) -> None:
-    """Raise ``RecordError`` if a result in the folder is of other data than the problem's, or another x0."""
+def _check_origin(out: Path, suite: Suite, averaged: str) -> None:
+    """Raise ``RecordError`` if a result in the folder is of other data, another x0, or averaged otherwise."""
     tunings = [_tuning_file(out, entry) for entry in suite.entries]
     runs = [run_folder(out, entry, seed) for entry in suite.entries for seed in suite.seeds]
     found = {path: read_json(path) for path in tunings}
-    found |= {run: read_facts(run).get("config", {}) for run in runs}
+    configs = {run: read_facts(run).get("config", {}) for run in runs}
+    found |= {run: config | {"averaged": averaged_in(config)} for run, config in configs.items() if config}
     data, start = suite.problem.fingerprint(), fingerprint(starting_point(suite.x0))
     for path, held in ((path, held) for path, held in found.items() if held):
         if (other := held.get("data", data)) != data:
@@ -229,6 +233,11 @@ def _check_data(out: Path, suite: Suite) -> None:
             raise RecordError(
                 f"{path} started elsewhere: at an x0 of {other or 'the problem'}, and now x0 is of "
                 f"{start or 'the problem'}. Put x0 back, or choose another --out."
+            )
+        if (other := held.get("averaged", averaged)) != averaged:
+            raise RecordError(
+                f"{path} is of runs with {other}, and now they have {averaged}, so iterates and bytes would "
+                "be others. Give --server and --blocks as before, or choose another --out."
             )
 
 
@@ -293,11 +302,11 @@ def read_run(folder: Path) -> Record:
 def read_comparison(out: Path) -> Comparison:
     """The comparison in the folder, finished or not.
 
-    Raises ``RecordError`` for a run that is damaged, and for runs of different data.
+    Raises ``RecordError`` for a run that is damaged, and for runs of different data or averaged differently.
     """
     suite = _suite_of(out)
     _check_inside(out, suite)
-    outcomes, data = [], dict[str, Path]()
+    outcomes, data, manners = [], dict[str, Path](), dict[str, Path]()
     for entry in suite.entries:
         for seed in suite.seeds:
             run = run_folder(out, entry, seed)
@@ -306,11 +315,17 @@ def read_comparison(out: Path) -> Comparison:
                 rows = read_rows(run / "rows.csv")
                 _check_result(run, summary, rows)
                 outcomes.append(Outcome(entry.label, seed, rows, summary))
-                if (found := read_facts(run).get("config", {}).get("data")) is not None:
+                config = read_facts(run).get("config", {})
+                if (found := config.get("data")) is not None:
                     data.setdefault(found, run)
+                if config:
+                    manners.setdefault(averaged_in(config), run)
     if len(data) > 1:
         apart = ", ".join(f"{run}: {found or 'none'}" for found, run in data.items())
         raise RecordError(f"the runs in {out} are of other data each, by their fingerprints: {apart}.")
+    if len(manners) > 1:
+        apart = ", ".join(f"{run}: {found}" for found, run in manners.items())
+        raise RecordError(f"the runs in {out} average messages each in another way: {apart}.")
     return Comparison(suite, _read_tunings(out, suite), outcomes, next(iter(data), None))
 
 
@@ -365,9 +380,9 @@ def _read_tuning(path: Path) -> Tuning:
         raise RecordError(f"{path} is damaged. Delete it and the step size is tuned again.") from None
 
 
-def write_tuning(out: Path, suite: Suite, entry: Entry, tuning: Tuning) -> None:
-    """Record how a method was tuned, and the fingerprints of the data and of x0, if it is the suite's."""
-    origin = {"data": suite.problem.fingerprint()}
+def write_tuning(out: Path, suite: Suite, entry: Entry, tuning: Tuning, averaged: str) -> None:
+    """Record how a method was tuned, and what its runs share: data, x0 if it is the suite's, averaging."""
+    origin = {"data": suite.problem.fingerprint(), "averaged": averaged}
     origin |= {"x0": fingerprint(starting_point(suite.x0))} if suite.x0 is not None else {}
     write_json(_tuning_file(out, entry), tuning.to_json() | origin)
 

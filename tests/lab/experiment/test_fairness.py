@@ -28,6 +28,7 @@ from mpicomp.lab.experiment.tables import cells, header, markdown
 from mpicomp.lab.experiment.tuning import Tuning, rose, tail, tune
 from mpicomp.problems import LeastSquares, NonconvexGLM, Quadratics
 from mpicomp.runtime.limits import Limits
+from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.schedule import gap, is_observed
 
@@ -554,6 +555,31 @@ def test_a_comparison_is_not_continued_on_other_data(tmp_path):
         shutil.rmtree(run)
     tuning.write_text(kept)
     refused(by=r"tuning\.json")
+
+
+def test_a_comparison_is_not_continued_with_other_blocks(tmp_path):
+    """Compressors act on each block alone: one table would have methods of other iterates and bytes."""
+    out, text = tmp_path / "out", FAIR.replace('gamma=0.2)"', 'gamma=0.2)"\ntune = [0, 1]')
+    four = Placement(server="sharded", blocks=4)
+    compare(parse_suite(text), out, placement=four)
+    runs, tuning = out / "runs", out / "runs" / "gd" / "tuning.json"
+    shutil.rmtree(runs / "gd" / "seed-3")
+    for other in (Placement(), Placement(server="sharded", blocks=2)):
+        for held in (tuning, runs):
+            said = rf"{held}.* is of runs with 4 blocks.* they have {other.block_count(3)} block.* --blocks"
+            with pytest.raises(RecordError, match=said):
+                compare(parse_suite(text), out, resume=True, placement=other)
+            if held == tuning:  # then the runs tell it
+                kept = tuning.read_text()
+                tuning.unlink()
+        tuning.write_text(kept)
+    compare(parse_suite(text), out, resume=True, placement=four)
+    tuning.write_text(json.dumps({"trials": json.loads(kept)["trials"]}))  # as older versions wrote it
+    compare(parse_suite(text), out, resume=True, placement=four)
+    path = runs / "gd" / "seed-3" / "run.json"  # as of a part that was started otherwise
+    path.write_text(path.read_text().replace('"blocks": "4"', '"blocks": "2"'))
+    with pytest.raises(RecordError, match=r"average messages each in another way: .*seed-3: 2 blocks of the"):
+        mpicomp.load(out)
 
 
 def test_a_run_whose_rows_are_gone_is_missing(tmp_path):
