@@ -4,9 +4,28 @@ from __future__ import annotations
 
 import operator
 from math import inf
+from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 from mpicomp.base.errors import ConfigError
+
+
+def plain_number(value: Any) -> Any:
+    """``value`` as a Python number if it is one of numpy or a fraction; anything else itself.
+
+    The text of a number of numpy is no text of a configuration: np.float64(0.1).
+    """
+    if type(value) in (int, float, bool) or not isinstance(value, Real | np.bool_):
+        return value
+    if isinstance(value, np.bool_):
+        return bool(value)
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def check_count(name: str, value: int | float) -> None:
@@ -111,19 +130,24 @@ def _step_message(name: str, value: object) -> str:
     return f"{name}={value!r}; allowed: a positive number, 'theory', or a multiple such as 'theory*8'."
 
 
-def check_at_least(name: str, value: int, least: int, rule: str) -> None:
-    """Raise ``ConfigError`` unless ``value`` >= ``least``; its message ends with the text ``rule``."""
+def check_at_least(name: str, value: Any, least: int, rule: str) -> None:
+    """Raise ``ConfigError`` unless ``value`` is an integer and at least ``least``.
+
+    The message ends with the text ``rule``.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"{name} = {value!r}; allowed: an integer from {least} upwards.")
     if value < least:
         raise ConfigError(f"{name} = {value}: {rule}.")
 
 
-def check_nonnegative(name: str, value: float, meaning: str) -> None:
+def check_nonnegative(name: str, value: Any, meaning: str) -> None:
     """Raise ``ConfigError`` unless 0 <= value < inf; ``meaning`` names the number in its message."""
-    if not 0 <= value < inf:
-        raise ConfigError(f"{name} = {value}: {meaning} is finite and at least 0.")
+    if not (_is_number(value) and 0 <= value < inf):
+        raise ConfigError(f"{name} = {value!r}: {meaning} is a number, finite and at least 0.")
 
 
-def check_positive(name: str, value: float, meaning: str) -> None:
+def check_positive(name: str, value: Any, meaning: str) -> None:
     """Raise ``ConfigError`` unless 0 < value < inf; ``meaning`` names the number in its message."""
-    if not 0 < value < inf:
-        raise ConfigError(f"{name} = {value}: {meaning} is finite and above 0.")
+    if not (_is_number(value) and 0 < value < inf):
+        raise ConfigError(f"{name} = {value!r}: {meaning} is a number, finite and above 0.")

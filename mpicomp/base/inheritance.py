@@ -1,9 +1,12 @@
-"""Methods that follow from others of their class: a class that changes those does not inherit them."""
+"""What subclasses get: methods that follow from others of their class, and fields with Python's numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
+
+from mpicomp.base.checks import plain_number
 
 
 def depth(cls: type, name: str) -> int:
@@ -20,3 +23,20 @@ def renew(cls: type, name: str, *others: str, plain: Callable[..., Any]) -> None
     """Let ``cls`` have ``plain`` for ``name``, if the one that it has inherited is outdated."""
     if outdated(cls, name, *others):
         setattr(cls, name, plain)
+
+
+def hold_plain_numbers(cls: Any) -> None:
+    """Let objects of ``cls``, a frozen dataclass, hold Python's numbers where they are given numpy's.
+
+    The numbers are those that ``__post_init__`` of ``cls`` checks, if it has one.
+    """
+    check = vars(cls).get("__post_init__")
+    if check is None:
+        return
+
+    def __post_init__(self: Any) -> None:
+        for f in fields(self):
+            object.__setattr__(self, f.name, plain_number(getattr(self, f.name)))
+        check(self)
+
+    cls.__post_init__ = __post_init__

@@ -3,7 +3,7 @@
 from mpicomp.data.bundled import BUNDLED, BUNDLED_IMAGES
 from mpicomp.data.cache import cache_dir
 from mpicomp.data.dataset import Dataset
-from mpicomp.data.files import has_real_targets
+from mpicomp.data.files import as_name, has_real_targets
 from mpicomp.data.images import Images
 from mpicomp.data.loading import load_dataset, load_images
 from mpicomp.data.own import ClassRows, own_dataset
@@ -22,6 +22,7 @@ __all__ = [
     "KnownImages",
     "KnownSet",
     "Split",
+    "as_name",
     "cache_dir",
     "checked_split",
     "fetch",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,17 @@ from mpicomp.data.libsvm import read_libsvm
 from mpicomp.data.npz import read_npz
 
 CSV = re.compile(r"(.+?\.([ct])sv(?:\.gz|\.bz2|\.xz)?)(?::(.+))?", flags=re.IGNORECASE | re.DOTALL)
+
+
+def as_name(data: Any) -> Any:
+    """``data`` as a text where it names a file: a path, or a number, as data=3 in a text; else itself.
+
+    A path is never the name of a known set: Path("digits") is ./digits.
+    """
+    if isinstance(data, os.PathLike):
+        path = os.fsdecode(data)
+        return path if os.path.dirname(path) else os.path.join(os.curdir, path)
+    return str(data) if isinstance(data, int) else data
 
 
 @dataclass(frozen=True)

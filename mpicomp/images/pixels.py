@@ -17,7 +17,7 @@ from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.checks import as_seed, check_at_least
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
-from mpicomp.data import Split, checked_split, rows_of, shard_sizes
+from mpicomp.data import Split, as_name, checked_split, rows_of, shard_sizes
 from mpicomp.images.experts import EXPERTS, TOTAL, about_a_prediction, fixed, predictions
 from mpicomp.images.grey import GreyImages, load_grey
 from mpicomp.keys import Key
@@ -41,8 +41,7 @@ class PixelModel(Problem):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "split", checked_split(self.split))
-        if isinstance(self.data, int):  # data=3 in a text is a name, as data='3' is
-            object.__setattr__(self, "data", str(self.data))
+        object.__setattr__(self, "data", as_name(self.data))
         if not isinstance(self.data, str | GreyImages):
             object.__setattr__(self, "data", GreyImages.of(self.data))
         check_at_least("horizon", self.horizon, 2, "predictions look 2 pixels away")

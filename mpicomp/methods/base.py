@@ -28,7 +28,7 @@ import numpy as np
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import Blocks
-from mpicomp.base.checks import theory_factor
+from mpicomp.base.checks import plain_number, theory_factor
 from mpicomp.base.docstrings import explain_inherited
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
@@ -37,7 +37,7 @@ from mpicomp.compressors.blockwise import Blockwise
 from mpicomp.compressors.constants import check_constants
 from mpicomp.compressors.lossless import forwards
 from mpicomp.keys import Key
-from mpicomp.methods.parameters import checks_of, is_auto, step_size_of
+from mpicomp.methods.parameters import Anything, checks_of, is_auto, step_size_of
 from mpicomp.problems.base import Constants, Known, Objective
 
 
@@ -127,6 +127,8 @@ class Method(ABC):
         """Raise ``ConfigError`` for a value that the type of its field does not allow."""
         method = type(self)
         for name, check in checks_of(method).items():
+            if not isinstance(check, Anything):
+                object.__setattr__(self, name, plain_number(getattr(self, name)))
             check(method.__name__, name, getattr(self, name))
         if is_auto(self.step):
             self._check_auto()

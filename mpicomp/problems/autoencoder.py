@@ -14,7 +14,7 @@ from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.checks import as_seed, check_at_least, check_nonnegative
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
-from mpicomp.data import ClassRows, Images, load_images, rows_of, shard_sizes
+from mpicomp.data import ClassRows, Images, as_name, load_images, rows_of, shard_sizes
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, FiniteSum, Problem
 
@@ -52,8 +52,7 @@ class Autoencoder(Problem):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if isinstance(self.data, int):  # data=3 in a text names a file, as data='3' does
-            object.__setattr__(self, "data", str(self.data))
+        object.__setattr__(self, "data", as_name(self.data))
         if not isinstance(self.data, str | ClassRows):
             object.__setattr__(self, "data", ClassRows.unlabelled(self.data))
         check_at_least("r", self.r, 1, "the code has at least 1 entry")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mpicomp import kernels
 from mpicomp.base.errors import DataError
-from mpicomp.data import ClassRows, Images, Split, checked_split, load_images, rows_of, shard_sizes
+from mpicomp.data import ClassRows, Images, Split, as_name, checked_split, load_images, rows_of, shard_sizes
 from mpicomp.data.own import OWN
 from mpicomp.problems.base import Array, Problem
 
@@ -32,8 +32,7 @@ class Classification(Problem):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "split", checked_split(self.split))
-        if isinstance(self.data, int):  # data=3 in a text is a name, as data='3' is
-            object.__setattr__(self, "data", str(self.data))
+        object.__setattr__(self, "data", as_name(self.data))
         if not isinstance(self.data, str | ClassRows):
             object.__setattr__(self, "data", ClassRows.of(self.data))
 

@@ -5,12 +5,21 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
 from typing import Any, ClassVar
 
 from mpicomp.base.checks import check_nonnegative
 from mpicomp.base.errors import ConfigError
-from mpicomp.data import Dataset, Split, checked_split, load_dataset, own_dataset, rows_of, shard_sizes
+from mpicomp.data import (
+    Dataset,
+    Split,
+    as_name,
+    checked_split,
+    load_dataset,
+    own_dataset,
+    rows_of,
+    shard_sizes,
+)
 from mpicomp.problems.base import Constants, Problem
 from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import BOUNDED, LOGISTIC, SIGMOID_SQUARED, SQUARE, Scalar
@@ -35,13 +44,13 @@ class LinearProblem(Problem):
     rho: ClassVar[Scalar]
     convex: ClassVar[bool] = False
     real_targets: ClassVar[bool] = False  # whether y is taken as it is; see ``load_dataset``
+    takes_cond: ClassVar[bool] = False  # whether a condition number may stand in the place of lam
 
     def __post_init__(self) -> None:
-        if self.lam is not None:
+        if self.lam is not None or not self.takes_cond:
             check_nonnegative("lam", self.lam, "the weight of the penalty")
         object.__setattr__(self, "split", checked_split(self.split))
-        if isinstance(self.data, int):  # data=3 in a text names a file, as data='3' does
-            object.__setattr__(self, "data", str(self.data))
+        object.__setattr__(self, "data", as_name(self.data))
         if not isinstance(self.data, str | Dataset):
             object.__setattr__(self, "data", own_dataset(self.data, self.real_targets))
 
@@ -99,6 +108,7 @@ class RidgeProblem(LinearProblem):
 
     rho = SQUARE
     convex = True
+    takes_cond = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,8 +117,8 @@ class RidgeProblem(LinearProblem):
             raise ConfigError(
                 f"{name} takes either lam, the penalty, or cond, the condition number: give one."
             )
-        if self.cond is not None and not 1 < self.cond < float("inf"):
-            raise ConfigError(f"cond = {self.cond}: a condition number is finite and above 1.")
+        if self.cond is not None and not (isinstance(self.cond, int | float) and 1 < self.cond < inf):
+            raise ConfigError(f"cond = {self.cond!r}: a condition number is a number, finite and above 1.")
 
     def weight(self, n: int) -> float:
         if self.lam is not None:

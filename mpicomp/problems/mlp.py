@@ -58,8 +58,8 @@ class MLP(Classification):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least("hidden", self.hidden, 1, "the hidden layer has at least 1 unit")
-        if self.activation not in ACTIVATIONS:
-            raise unknown("activation", self.activation, ACTIVATIONS)
+        if str(self.activation) not in ACTIVATIONS:
+            raise unknown("activation", str(self.activation), ACTIVATIONS)
         as_seed(self.seed)
 
     def dimension(self) -> int:

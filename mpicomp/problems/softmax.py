@@ -50,8 +50,8 @@ class Softmax(Classification):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_nonnegative("lam", self.lam, "the weight of the penalty")
-        if self.penalty not in PENALTIES:
-            raise unknown("penalty", self.penalty, PENALTIES)
+        if str(self.penalty) not in PENALTIES:
+            raise unknown("penalty", str(self.penalty), PENALTIES)
 
     def dimension(self) -> int:
         images = self.images()

@@ -396,3 +396,20 @@ def test_a_file_that_an_older_reader_cached_is_parsed_again():
     rows = load_images("f.csv:label")
     (entry,) = set_folder("x").parent.iterdir()
     assert entry.name.startswith("file6-") and rows.X.tolist() == [[1], [2]]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_path_is_data_as_its_text_is(form):
+    name = write(form, TWO)
+    assert Logistic(Path(name), lam=0.1).fingerprint() == Logistic((X, TWO), lam=0.1).fingerprint()
+    assert parse_problem(to_text(Softmax(Path(name)))).fingerprint() == Softmax((X, TWO)).fingerprint()
+    assert Autoencoder(Path(name), r=1).data == os.path.join(
+        os.path.dirname(name) or ".", os.path.basename(name)
+    )
+
+
+def test_a_path_is_never_the_name_of_a_known_set():
+    with pytest.raises(DataError, match=r"no such file: digits$"):
+        Logistic(Path("digits"), lam=0.1).dimension()
+    os.rename(write("libsvm", TWO), "digits")
+    assert Logistic(Path("digits"), lam=0.1).fingerprint() == Logistic((X, TWO), lam=0.1).fingerprint()

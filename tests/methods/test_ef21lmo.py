@@ -304,7 +304,7 @@ def test_it_trains_a_network_by_matrices():
         ({"eta": "falling"}, "eta='falling'; allowed: a number"),
         ({"rounds": 0}, "rounds=0; allowed: a positive integer"),
         ({"rounds": 2.5}, "rounds=2.5; allowed: a positive integer"),
-        ({"gap": 0}, r"gap = 0: a bound on f\(x⁰\) - f\* is finite and above 0"),
+        ({"gap": 0}, r"gap = 0: a bound on f\(x⁰\) - f\* is a number, finite and above 0"),
         ({"gap": float("inf")}, "gap = inf"),
         ({"gap": "all"}, "gap='all'; allowed: a number above 0"),
         ({"start": "zero"}, "start='zero'"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,11 +12,12 @@ from scipy.linalg import eigvalsh
 from scipy.sparse import csr_array
 from threadpoolctl import threadpool_limits
 
-from mpicomp import MARINA
+from mpicomp import EF21SGDM, GD, MARINA
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import PermK, RandK
+from mpicomp.compressors import PermK, RandK, TopK
 from mpicomp.data import SPLITS, load_dataset, rows_of
 from mpicomp.problems import (
+    MLP,
     PROBLEMS,
     LeastSquares,
     Logistic,
@@ -27,6 +30,7 @@ from mpicomp.problems import (
 )
 from mpicomp.problems.scalars import BOUNDED, LOGISTIC, SIGMOID_SQUARED, SQUARE
 from mpicomp.problems.smoothness import DENSE, spectrum, top_eigenvalue
+from mpicomp.text.config import parse_method, parse_problem, to_text
 
 rng = np.random.default_rng  # one per test, so that no test depends on the others
 
@@ -429,3 +433,42 @@ def test_impossible_parameters_are_refused(small):
             Quadratics(**wrong)
     with pytest.raises(ConfigError, match="at least 1 worker"):
         Quadratics().constants(0)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Quadratics(d="10"), "d = '10'; allowed: an integer from 2 upwards"),
+        (lambda: Quadratics(d=10.0), "d = 10.0; allowed: an integer from 2 upwards"),
+        (lambda: Quadratics(noise=None), "noise = None: it is a number, finite and at least 0"),
+        (lambda: Quadratics(lam=Decimal("0.1")), "the smallest eigenvalue is a number, finite and above 0"),
+        (lambda: Logistic("digits", "0.1"), "lam = '0.1': the weight of the penalty is a number"),
+        (lambda: Logistic("digits", True), "lam = True: the weight of the penalty is a number"),
+        (lambda: Logistic("digits", lam=np.ones(2)), "the weight of the penalty is a number"),
+        (lambda: Logistic("digits", cond="10"), "cond = '10': a condition number is a number, finite"),
+        (lambda: NonconvexGLM("digits", lam=None), "lam = None: the weight of the penalty is a number"),
+        (lambda: Softmax("digits", penalty=None), "unknown penalty 'None'"),
+        (lambda: Softmax("digits", penalty=["ridge"]), "unknown penalty"),
+        (lambda: MLP("digits", activation=None), "unknown activation 'None'"),
+        (lambda: MLP("digits", hidden="3"), "hidden = '3'; allowed: an integer from 1 upwards"),
+        (lambda: Noisy(Quadratics(d=5), "1"), "sigma = '1': the noise is a number, finite"),
+        (lambda: Saddle(d=4.0), "d = 4.0; allowed: an integer from 2 upwards"),
+    ],
+)  # fmt: skip
+def test_a_parameter_of_another_type_is_refused_by_name(make, said):
+    with pytest.raises(ConfigError, match=said):
+        make()
+
+
+def test_numbers_of_numpy_are_those_of_python():
+    """Their texts, such as np.int64(10), are read by nothing: a record of them could not be continued."""
+    given = Noisy(Quadratics(d=np.int64(10), noise=np.float32(0.5), lam=Fraction(1, 4)), np.float64(0.1))
+    assert repr(given) == repr(Noisy(Quadratics(d=10, noise=0.5, lam=0.25), 0.1))
+    assert parse_problem(to_text(given)) == given
+    assert MLP("digits", hidden=np.uint8(3)).dimension() == MLP("digits", hidden=3).dimension()
+    swept = [EF21SGDM(TopK(k=k), eta=eta) for k in np.arange(1, 3) for eta in np.array([0.1, 1.0])]
+    assert repr(swept) == repr([EF21SGDM(TopK(k=k), eta=eta) for k in (1, 2) for eta in (0.1, 1.0)])
+    assert repr(GD(gamma=np.float32(0.5))) == repr(GD(gamma=0.5)) and parse_method(repr(swept[0])) == swept[0]
+    for wrong in (np.bool_(True), np.float64("nan"), np.array([0.1])):
+        with pytest.raises(ConfigError, match="gamma="):
+            GD(gamma=wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from dataclasses import asdict, dataclass, fields
 
@@ -315,6 +316,16 @@ def test_numbers_of_numpy_are_settings_too(tmp_path):
     assert {name: held[name] for name in limits} == {name: value.item() for name, value in limits.items()}
     lists = {"seeds": [np.int64(3), np.uint8(5)], "tune": [np.int64(0), np.int8(1)]}
     assert mpicomp.compare([GD()], out=tmp_path / "both", **asked, **lists).suite.seeds == (3, 5)
+
+
+def test_a_step_of_numpys_is_tuned_and_continued(tmp_path):
+    """As of np.logspace.  A record had np.float64(0.2), the tuning 0.2: its own comparison was refused."""
+    settings = {"workers": 2, "rounds": 3, "seeds": [0, 1], "tune": (0, 1), "out": tmp_path / "out"}
+    done = mpicomp.compare({"GD": GD(gamma=np.float64(0.1))}, "quadratics(d=5)", **settings)
+    shutil.rmtree(tmp_path / "out" / "runs" / "gd" / "seed-1")
+    again = mpicomp.compare({"GD": GD(gamma=0.1)}, "quadratics(d=5)", **settings, resume=True)
+    one, other = ([o.summary["iterates_sha256"] for o in made.outcomes] for made in (done, again))
+    assert one == other and len(one) == 2
 
 
 def test_a_limit_is_no_truth_value():
