@@ -55,6 +55,19 @@ def plain_label(label: str) -> str:
     return (f" {label}" if label.startswith("_") else label).replace("$", r"\$")
 
 
+def plain_title(title: str) -> str:
+    """``title`` for matplotlib: what stands between two $ is a formula, unless matplotlib cannot read it."""
+    from matplotlib.cbook import is_math_text
+    from matplotlib.mathtext import MathTextParser
+
+    try:
+        for line in filter(is_math_text, title.split("\n")):
+            MathTextParser("path").parse(line)
+    except ValueError:
+        return title.replace("$", r"\$")
+    return title
+
+
 def drawable(text: str) -> str:
     """Make any ``text`` fit for a figure: replace characters that cannot be drawn, and cut a long text.
 

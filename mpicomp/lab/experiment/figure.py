@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.base.units import human_bytes
-from mpicomp.lab.experiment.canvas import curve_style, plain_axes, plain_label, without_tex
+from mpicomp.lab.experiment.canvas import curve_style, plain_axes, plain_label, plain_title, without_tex
 from mpicomp.lab.experiment.layout import complete, letters, panels_of
 from mpicomp.lab.experiment.styling import PLAIN, STYLES, Look, Style
 from mpicomp.problems import Problem
@@ -155,7 +155,7 @@ def draw_all(title: str, pictures: Sequence[Picture]) -> Figure:
     for i, picture in enumerate(pictures):
         own = panels[i::columns] if x > 1 else panels[i : i + 1]
         missing = map(plain_label, wrap(picture.missing, letters(style.panel[0] - 0.5, 0.85 * style.font)))
-        own[0].set_title("\n".join([picture.title, *missing]), fontsize=0.85 * style.font)
+        own[0].set_title("\n".join([plain_title(picture.title), *missing]), fontsize=0.85 * style.font)
         if picture.curves:
             _draw_problem(own, picture, labels)
         else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mpicomp.lab.experiment.canvas import blank_figure, legend_entries, plain_label
+from mpicomp.lab.experiment.canvas import blank_figure, legend_entries, plain_label, plain_title
 from mpicomp.lab.experiment.styling import Style
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def complete(figure: Figure, panels: Sequence[Axes], title: str, style: Style, l
         width, height = figure.get_size_inches()
         if "$" not in title:  # a formula is not cut
             title = "\n".join(wrap(title, letters(width, 1.35 * style.font), break_on_hyphens=False))
-        borrow_glyphs(figure.suptitle(title, fontsize=1.2 * style.font, fontweight="bold"))
+        borrow_glyphs(figure.suptitle(plain_title(title), fontsize=1.2 * style.font, fontweight="bold"))
         figure.set_size_inches(width, height + 1.2 * style.font * 1.4 * (1 + title.count("\n")) / 72)
     if len(labels) > MOST_CURVES:
         number_ends(figure, panels, shown, 0.62 * style.font)

@@ -83,6 +83,13 @@ def parse(source: str) -> Suite | Study:
             raise ConfigError(
                 f"case {case.label!r}: a file of the study has this name. Choose another label."
             )
+    for case in cases:
+        if case.suite.x != cases[0].suite.x:
+            raise ConfigError(
+                f"case {case.label!r}: x = {list(case.suite.x)}, and {cases[0].label!r} has "
+                f"{list(cases[0].suite.x)}. The panels of one figure have the same x axes: give x above the "
+                "cases."
+            )
     return Study(str(top.get("title", "")) or cases[0].label, cases, source)
 
 

@@ -98,7 +98,7 @@ def check_format(name: str) -> str:
 
 
 def _one_of(kind: str, name: str, allowed: Collection[str]) -> str:
-    if name not in allowed:
+    if not isinstance(name, str) or name not in allowed:
         raise unknown(kind, str(name), allowed)
     return name
 

@@ -196,7 +196,9 @@ def check_axis(axis: str, name: str) -> None:
 def _suite(problem: Problem, entries: tuple[Entry, ...], settings: dict[str, Any], source: str) -> Suite:
     """The suite with these settings, which have been checked.  Raises ``ConfigError`` for equal labels."""
     _check_labels(entries)
-    lists = {key: tuple(settings[key]) for key in ("seeds", "x") if settings.get(key) is not None}
+    lists = {  # an axis named twice has one panel
+        key: tuple(dict.fromkeys(settings[key])) for key in ("seeds", "x") if settings.get(key) is not None
+    }
     given = {"title": to_text(problem)} | settings | lists
     if (at := given.get("at")) is not None:
         given["at"] = as_rounds(at)  # in the order that runs record, by which a resumed comparison knows them

@@ -87,6 +87,11 @@ def test_a_file_without_cases_is_a_suite():
         ('x = ["up", "epochs"]', 'x = ["time"]', "time.*rounds, up, both, seconds, epochs"),
         ('x = ["up", "epochs"]', "x = []", r"x = \[\]; allowed: some of rounds"),
         ('x = ["up", "epochs"]', 'y = "loss"', "loss.*gradient, f, error"),
+        (
+            "workers = 8",
+            'x = ["up"]',
+            r"case 'κ: .*x = \['up'\], and 'no noise' has \['up', 'epochs'\].*above the",
+        ),
         ("[[method]]", "[method]", "tables of their own"),
         ("title = ", "title ", "not a TOML file"),
     ],

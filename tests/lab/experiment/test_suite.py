@@ -20,7 +20,7 @@ from mpicomp.base.errors import ConfigError, DivergedError, RecordError
 from mpicomp.base.units import human_bytes
 from mpicomp.compressors import Lossless, RandK
 from mpicomp.lab.experiment import compare as comparing
-from mpicomp.lab.experiment.canvas import save
+from mpicomp.lab.experiment.canvas import plain_title, save
 from mpicomp.lab.experiment.compare import Stage, compare
 from mpicomp.lab.experiment.figure import draw, draw_all
 from mpicomp.lab.experiment.report import _picture_of_runs, picture_of, plot_files, publish
@@ -508,6 +508,29 @@ def test_the_figure_says_what_diverged(done, tmp_path):
     save(figure, tmp_path / "figure.png")
     assert figure.axes[0].get_title() == f"{picture.title}\n" + r"diverged: GD \$\foo\$ too"
     assert [axes.axison for axes in figure.axes] == [False, True] * 4
+
+
+def test_a_title_that_is_no_formula_is_drawn_as_it_is(done, tmp_path):
+    """It was an error at the end of the comparison, after its tables."""
+    picture = replace(picture_of(done[1]), x=("rounds",))
+    shown = {
+        r"$\|\nabla f\|$, digits": r"$\|\nabla f\|$, digits",
+        "$x$\n$y_{$": "\\$x\\$\n\\$y_{\\$",
+        "of 5 $": "of 5 $",
+    }
+    assert {title: plain_title(title) for title in shown} == shown
+    for figure in (
+        draw(replace(picture, title=r"$\frac{1$")),
+        draw_all("a study", [replace(picture, title=r"$\frac{1$")]),
+    ):
+        save(figure, tmp_path / "figure.png")
+
+
+def test_an_axis_that_is_named_twice_has_one_panel():
+    """Seven names were a Python error after the last run."""
+    names = '"up", "rounds", "up", "up", "seconds", "both", "epochs", "up"'
+    suite = parse_suite(f"x = [{names}]\n{SUITE}")
+    assert suite.x == ("up", "rounds", "seconds", "both", "epochs")
 
 
 def test_the_curve_is_the_median_over_seeds(done):
