@@ -101,9 +101,9 @@ def norm_beyond(norm: float, values: str) -> DivergedError:
     )
 
 
-def unknown(kind: str, name: str, allowed: Iterable[str]) -> ConfigError:
+def unknown(kind: str, name: object, allowed: Iterable[str]) -> ConfigError:
     """The error for an unknown ``name`` of the given kind: suggests the nearest name, lists the allowed."""
     allowed = list(allowed)
-    near = get_close_matches(name.lower(), [a.lower() for a in allowed], n=1, cutoff=0.5)
+    near = get_close_matches(str(name).lower(), [a.lower() for a in allowed], n=1, cutoff=0.5)
     hint = next((f" Did you mean {a!r}?" for a in allowed if near and a.lower() == near[0]), "")
     return ConfigError(f"unknown {kind} {name!r}.{hint} Allowed: {', '.join(allowed) or 'none'}.")

@@ -13,12 +13,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
+from itertools import compress
 from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import as_path, present, write_json, write_text
+from mpicomp.lab.experiment.averaged import averaged, averaged_in
 from mpicomp.lab.experiment.canvas import drawable, save
 from mpicomp.lab.experiment.figure import SEEDS, Picture, draw, draw_all, pages
 from mpicomp.lab.experiment.lines import Line
@@ -210,12 +212,29 @@ def _picture_of_runs(folders: Sequence[Path]) -> Picture:
 def picture_of_runs(runs: Sequence[Run | Record]) -> Picture:
     """The given runs in one picture; the runs of one method make one curve, whatever their seeds.
 
-    Raises ``ConfigError`` if the runs differ in problem, data, number of workers or observed samples.
+    Where they differ in the blocks of their messages, or in f(x⁰), which no seed changes, their curves say so
+    and are apart.  Raises ``ConfigError`` if the runs differ in problem, data, number of workers or observed
+    samples.
     """
-    curves: dict[str, list[list[Row]]] = {}
+    alike: dict[str, dict[tuple[str, str], list[list[Row]]]] = {}
     for run in runs:
-        curves.setdefault(_method_text(run), []).append(run.rows)
+        alike.setdefault(_method_text(run), {}).setdefault(_manner(run), []).append(run.rows)
+    curves: dict[str, list[list[Row]]] = {}
+    for method, manners in alike.items():
+        varied = [len(set(parts)) > 1 for parts in zip(*manners, strict=True)]
+        for manner, rows in manners.items():
+            curves["; ".join([method, *compress(manner, varied)])] = rows
     return _picture("", runs, curves)
+
+
+def _manner(run: Run | Record) -> tuple[str, str]:
+    """How a run's messages were averaged, and where it began: what sets runs of one method apart."""
+    if isinstance(run, Run):
+        how = averaged(run.server, run.blocks)
+    else:
+        how = averaged_in(run.config.get("config", {}))
+    known = _observe(run) == FULL and run.rows  # samples that are drawn by the seed have another f(x⁰) each
+    return how, f"f(x⁰) = {run.rows[0].f:.6g}" if known else ""
 
 
 def _picture(title: str, runs: Sequence[Run | Record], curves: dict[str, list[list[Row]]]) -> Picture:

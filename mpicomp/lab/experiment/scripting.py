@@ -117,6 +117,7 @@ def tune(
     ``KeyboardInterrupt`` whose ``so_far`` is the tuning with the step sizes that were tried.
     """
     method, placement = as_method(method), _placement(settings)
+    check_range(plain(exponents))
     suite = _suite(
         {to_text(method): method}, problem, {to_text(method): exponents}, {"down": "exact"} | settings
     )
@@ -194,7 +195,12 @@ def plot(
         picture = picture_of_runs(runs)
     else:
         raise ConfigError("plot takes one comparison, or one or more runs.")
-    return draw_panel(picture.with_look(look), ax if axes is None else axes)
+    axes = ax if axes is None else axes
+    if axes is not None and not hasattr(axes, "get_legend_handles_labels"):
+        raise ConfigError(
+            f"axes = {one_line(axes)}; allowed: one panel of matplotlib's, as axes[0] of plt.subplots(2)."
+        )
+    return draw_panel(picture.with_look(look), axes)
 
 
 def _suite(

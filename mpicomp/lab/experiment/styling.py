@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from typing import Any
 
 from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.lab.experiment.suite import AXES
@@ -76,7 +77,7 @@ def as_look(
     """
     axes = None
     if x is not None:
-        words = [word.strip() for word in x.split(",")] if isinstance(x, str) else list(x)
+        words = [word.strip() for word in x.split(",")] if isinstance(x, str) else _entries("x", x)
         axes = tuple(dict.fromkeys(X[_one_of("x axis", word, X)] for word in words))
         if not axes:
             raise ConfigError(f"x = {x!r}; allowed: one or more of {', '.join(X)}.")
@@ -103,10 +104,18 @@ def _one_of(kind: str, name: str, allowed: Collection[str]) -> str:
     return name
 
 
+def _entries(name: str, given: Any) -> list[Any]:
+    """The entries of a list or the like.  Raises ``ConfigError`` for what has none."""
+    if not isinstance(given, Iterable):
+        raise ConfigError(f"{name} = {given!r}; allowed: a text, or a list.")
+    return list(given)
+
+
 def _limits(name: str, given: str | Sequence[float | None] | None) -> Range | None:
     if given is None:
         return None
-    shown = given if isinstance(given, str) else ":".join("" if end is None else str(end) for end in given)
+    ends = [] if isinstance(given, str) else _entries(name, given)
+    shown = given if isinstance(given, str) else ":".join("" if end is None else str(end) for end in ends)
     try:
         low, high = (float(end) if end.strip() else None for end in shown.split(":"))
     except ValueError:

@@ -165,6 +165,23 @@ def test_runs_of_one_method_are_one_curve_and_others_have_their_own(run):
     np.testing.assert_allclose(lines[1].get_ydata(), median, rtol=1e-15)
 
 
+def test_runs_of_one_method_with_other_blocks_or_another_start_are_not_one_curve(tmp_path):
+    """They were drawn as if they had other seeds only: their median, within a band of their range."""
+    method, settings = EF21(TopK(k=5), gamma=0.1), {"workers": 4, "rounds": 4, "every": 1}
+    plain = [mpicomp.run(method, QUADRATICS, seed=s, **settings) for s in range(2)]
+    blocks = mpicomp.run(method, QUADRATICS, server="sharded", blocks=2, out=tmp_path, **settings)
+    far = mpicomp.run(method, QUADRATICS, x0=np.ones(20), **settings)
+
+    def labels(*runs):
+        return [line.get_label().rpartition("; ")[2] for line in mpicomp.plot(*runs, x="rounds").get_lines()]
+
+    at = [f"f(x⁰) = {run.rows[0].f:.6g}" for run in (plain[0], far)]
+    assert len(labels(*plain)) == 1 and "f(x" not in labels(*plain)[0]
+    assert labels(*plain, blocks) == labels(*plain, mpicomp.load(tmp_path))
+    assert labels(*plain, blocks) == ["1 block of the coordinates", "2 blocks of the coordinates"]
+    assert labels(*plain, far) == at and labels(*plain, blocks, far) == [at[0], at[0], at[1]]
+
+
 @pytest.mark.parametrize("given", [[1, 2], "runs/demo", None])
 def test_plot_refuses_what_it_cannot_draw(given):
     with pytest.raises(ConfigError, match=r"plot was given .*; allowed: a comparison, or runs one after"):
@@ -203,6 +220,12 @@ def wrong_calls(run, comparison):
             METHODS, QUADRATICS, tune={"gd": (0, 1)}, **SETTINGS
         ),
         "tune = [2, 1]": lambda: mpicomp.tune(GD(), QUADRATICS, exponents=(2, 1), **SETTINGS),
+        "tune = None; allowed": lambda: mpicomp.tune(GD(), QUADRATICS, exponents=None, **SETTINGS),
+        "unknown label to tune 0": lambda: mpicomp.compare(METHODS, QUADRATICS, tune={0: (0, 1)}, **SETTINGS),
+        "x = 1; allowed: a text, or a list": lambda: mpicomp.plot(run, x=1),
+        "xlim = 5; allowed: a text, or a list": lambda: mpicomp.plot(run, x="rounds", xlim=5),
+        "unknown y axis \"['f']\"": lambda: mpicomp.plot(run, y=["f"]),
+        "allowed: one panel of matplotlib's": lambda: mpicomp.plot(run, axes=np.array([1, 2])),
         "tune = 3; allowed: [lo, hi]": lambda: mpicomp.compare(METHODS, QUADRATICS, tune=3, **SETTINGS),
         "compare takes Methods and a Problem": lambda: mpicomp.compare([RandK(k=2)], QUADRATICS, **SETTINGS),
         "two of the methods are the same": lambda: mpicomp.compare([GD(), GD()], QUADRATICS, **SETTINGS),
