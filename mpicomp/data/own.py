@@ -105,21 +105,28 @@ def _pair(data: Any) -> tuple[Any, Any]:
             f"data is of type {type(data).__name__}; allowed: the name of a data set, the path of a file, or "
             "a pair (X, y) of arrays."
         )
-    _refuse_reordered(*(getattr(one, "index", None) for one in data))
+    _refuse_reordered("y", "labels", *data)
     return data
 
 
-def _refuse_reordered(rows: Any, labels: Any) -> None:
-    """Raise ``DataError`` if the indices of X and y, of pandas, name the same rows in another order.
+def refuse_reordered_split(data: Any, split: Any) -> None:
+    """Raise ``DataError`` if ``data``, X or a pair (X, y), and ``split`` have one index in two orders."""
+    _refuse_reordered("split", "workers", data[0] if isinstance(data, tuple) and data else data, split)
 
-    Rows and labels are paired by their places: each row would have the label of another.
+
+def _refuse_reordered(name: str, what: str, X: Any, other: Any) -> None:
+    """Raise ``DataError`` if the indices of X and of ``other``, of pandas, have one order each.
+
+    Rows are paired with its entries, called ``what``, by their places: each row would have that of another.
     """
-    if not (hasattr(rows, "equals") and hasattr(labels, "equals")) or rows.equals(labels):
+    rows: Any = getattr(X, "index", None)
+    entries: Any = getattr(other, "index", None)
+    if not (hasattr(rows, "equals") and hasattr(entries, "equals")) or rows.equals(entries):
         return
-    if len(rows) == len(labels) and set(rows) == set(labels):
+    if len(rows) == len(entries) and set(rows) == set(entries):
         raise DataError(
-            "X and y have one index in two orders, and rows are paired with labels by their places. Give "
-            "y.loc[X.index], or both as arrays if their places are right."
+            f"X and {name} have one index in two orders, and rows are paired with {what} by their places. "
+            f"Give {name}.loc[X.index], or both as arrays if their places are right."
         )
 
 

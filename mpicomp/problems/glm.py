@@ -20,6 +20,7 @@ from mpicomp.data import (
     rows_of,
     shard_sizes,
 )
+from mpicomp.data.own import refuse_reordered_split
 from mpicomp.problems.base import Constants, Problem
 from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import BOUNDED, LOGISTIC, SIGMOID_SQUARED, SQUARE, Scalar
@@ -49,6 +50,7 @@ class LinearProblem(Problem):
     def __post_init__(self) -> None:
         if self.lam is not None or not self.takes_cond:
             check_nonnegative("lam", self.lam, "the weight of the penalty")
+        refuse_reordered_split(self.data, self.split)
         object.__setattr__(self, "split", checked_split(self.split))
         object.__setattr__(self, "data", as_name(self.data))
         if not isinstance(self.data, str | Dataset):

@@ -14,7 +14,7 @@ from mpicomp.data import ClassRows
 from mpicomp.data.own import own_dataset
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.local_images import LocalImages
-from mpicomp.problems import LeastSquares, Softmax
+from mpicomp.problems import LeastSquares, NonconvexGLM, Softmax
 
 A = np.array([[1.0, 0, 2], [0, 3, 0], [4, 0, 5], [0, 6, 0.5]])
 Y = np.array([0, 1, 1, 0])
@@ -300,6 +300,18 @@ def test_rows_and_labels_whose_indices_are_in_two_orders_are_refused():
     assert right == Softmax(data=(shuffled.to_numpy(), [0, 1, 1, 0]))
     for by_place in ((shuffled, y.tolist()), (FRAME.set_index(pd.Index([5, 6, 7, 8])), y)):
         assert Softmax(data=by_place).shard_sizes(2) == [2, 2]
+
+
+@pytest.mark.parametrize("problem", [Softmax, NonconvexGLM])
+def test_a_split_whose_index_is_in_another_order_is_refused(problem):
+    """As of a frame that was shuffled after its sites were numbered: rows went to the workers of others."""
+    shuffled, sites = FRAME.loc[[3, 1, 2, 0]], pd.Series([0, 0, 1, 1])
+    y = pd.Series([0, 1, 1, 0]).loc[shuffled.index]
+    with pytest.raises(DataError, match=r"X and split have one index in two orders.*split\.loc\[X\.index\]"):
+        problem(data=(shuffled, y), split=sites)
+    right = problem(data=(shuffled, y), split=sites.loc[shuffled.index])
+    assert right.split == (1, 0, 1, 0) and right.shard_sizes(2) == [2, 2]
+    assert problem(data=(shuffled, y), split=sites.to_numpy()).split == (0, 0, 1, 1)
 
 
 def test_texts_are_no_targets():
