@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
+from fractions import Fraction
 from math import inf
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,11 @@ def plain_number(value: Any) -> Any:
 
     The text of a number of numpy is no text of a configuration: np.float64(0.1).
     """
-    if type(value) in (int, float, bool) or not isinstance(value, Real | np.bool_):
-        return value
     if isinstance(value, np.bool_):
         return bool(value)
-    return int(value) if isinstance(value, Integral) else float(value)
+    if isinstance(value, np.integer):
+        return int(value)
+    return float(value) if isinstance(value, np.floating | Fraction) else value
 
 
 def _is_number(value: Any) -> bool:

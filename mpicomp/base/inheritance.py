@@ -36,7 +36,9 @@ def hold_plain_numbers(cls: Any) -> None:
 
     def __post_init__(self: Any) -> None:
         for f in fields(self):
-            object.__setattr__(self, f.name, plain_number(getattr(self, f.name)))
+            given = getattr(self, f.name)
+            if (plain := plain_number(given)) is not given:
+                object.__setattr__(self, f.name, plain)
         check(self)
 
     cls.__post_init__ = __post_init__
