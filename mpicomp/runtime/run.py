@@ -16,6 +16,7 @@ from mpicomp.base.checks import as_integer, as_seed
 from mpicomp.base.errors import ConfigError, MpicompError, keeping
 from mpicomp.base.files import as_path_or_none
 from mpicomp.base.given_arrays import as_array
+from mpicomp.base.units import one_line
 from mpicomp.compressors.base import Array
 from mpicomp.kernels.threads import threads
 from mpicomp.keys import clear_cached_draws
@@ -239,6 +240,8 @@ def run(
             raise ConfigError("checkpoint_every needs a folder to write to: give out.")
     placement = Placement(server, blocks, device, cuda_aware, stall_timeout, verify_bytes, on_failure)
     folder = as_path_or_none("out", out)
+    if not isinstance(transport, Transport | None):
+        raise ConfigError(f"transport = {one_line(transport)}; allowed: a Transport, or None for a new one.")
     if transport is not None and transport.n != workers:
         raise ConfigError(f"workers={workers}, but the transport given is for {transport.n}.")
     import scipy.special  # noqa: F401 - normal draws load it otherwise, in a round whose seconds count

@@ -10,6 +10,7 @@ from itertools import count
 import numpy as np
 import pytest
 
+import mpicomp
 from mpicomp import AGD, DCGD, EF21, GD, MARINA, Quadratics
 from mpicomp.base.clock import PHASES
 from mpicomp.base.errors import ConfigError
@@ -283,3 +284,15 @@ def test_the_seed_is_checked(value):
     with pytest.raises(ConfigError, match="seed"):
         run(DCGD(Bernoulli(0.5)), seed=value)
     assert run(DCGD(Bernoulli(0.5)), seed=2**64 - 1).status == "rounds"
+
+
+@pytest.mark.parametrize(
+    ("transport", "said"),
+    [
+        ("mpi", r"transport = 'mpi'; allowed: a Transport, or None"),
+        (Local(3), "workers=2, but the transport given is for 3"),
+    ],
+)
+def test_a_transport_is_one_for_the_workers(transport, said):
+    with pytest.raises(ConfigError, match=said):
+        mpicomp.run("gd(gamma=0.1)", "quadratics(d=3)", workers=2, rounds=1, transport=transport)

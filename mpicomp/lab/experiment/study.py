@@ -77,7 +77,9 @@ def parse(source: str) -> Suite | Study:
     names = [case.slug for case in cases]
     if "" in names or len(set(names)) < len(names):
         labels = ", ".join(repr(case.label) for case in cases)
-        raise ConfigError(f"cases {labels}: their labels name folders and must differ in letters or digits.")
+        raise ConfigError(
+            f"cases {labels}: labels name folders and must differ in the letters a to z or digits."
+        )
     for case in cases:
         if _FILES.fullmatch(case.slug):
             raise ConfigError(

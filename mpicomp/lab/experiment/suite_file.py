@@ -292,6 +292,7 @@ def _check_labels(entries: tuple[Entry, ...]) -> None:
         if not entry.slug or entry.slug in seen:
             other = f": too much like {seen[entry.slug]!r}" if entry.slug in seen else ""
             raise ConfigError(
-                f"label = {entry.label!r}{other}. Labels name folders and must differ in letters or digits."
+                f"label = {entry.label!r}{other}. Labels name folders and must differ in the letters a to z "
+                "or digits."
             )
         seen[entry.slug] = entry.label

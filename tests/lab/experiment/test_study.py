@@ -79,7 +79,7 @@ def test_a_file_without_cases_is_a_suite():
     ("right", "wrong", "said"),
     [
         ('label = "no noise"', "", "with a label"),
-        ('label = "no noise"', 'label = "noise."', "differ in letters or digits"),
+        ('label = "no noise"', 'label = "noise."', "differ in the letters a to z or digits"),
         ('label = "no noise"', 'label = "Table.md"', "case 'Table.md': a file of the study has this name"),
         ('label = "no noise"', 'label = "figure-2.png"', "a file of the study has this name"),
         ("workers = 8", "workers = 0", r"case 'κ: .*workers = 0; allowed"),

@@ -117,7 +117,7 @@ WRONG = [
     ("seeds = [0, 1, 2]", "seeds = [1, 1]", "different"),
     ("seeds = [0, 1, 2]", "seeds = [-1]", "non-negative"),
     ('label = "too far"', 'label = "gd"', "label = 'gd': too much like 'GD'"),
-    ('label = "too far"', 'label = "?"', "must differ in letters or digits"),
+    ('label = "too far"', 'label = "?"', "must differ in the letters a to z or digits"),
     ('method = "gd"', 'method = "gdd"', "Did you mean 'gd'?"),
     ('method = "gd"\n', "", "a [[method]] needs method"),
     ("problem = ", "problem ", "not a TOML file"),
