@@ -44,23 +44,23 @@ def mean(numbers):
 
 def transcribed(slopes):
     """γ of each round, of the first number and then the slopes."""
-    gamma, ceiling, before, usual = 1e-2 / slopes[0], None, False, 0.0
+    gamma, ceiling, began, usual, rate = 1e-2 / slopes[0], None, None, 0.0, 0.7
     gammas = [gamma]
     for slope in slopes[1:]:
         usual = min(1.0, max(slope, 0.99 * usual, 1e-4))
         excess = min(1.0, max(-1.0, slope / usual - 0.4))
         if excess < 0:
-            if not before:
-                ceiling = gamma
-            gamma = gamma * exp(0.7 * excess)
+            began = gamma if began is None else began
+            ceiling = began if excess <= -0.7 else ceiling
+            gamma, rate = gamma * exp(0.7 * excess), max(0.035, rate * exp(0.35 * excess))
         elif ceiling is None:
-            gamma = gamma * exp(0.7 * excess)
-        elif gamma < 0.35 * ceiling:
-            gamma = min(0.35 * ceiling, gamma * exp(0.7 * excess))
+            gamma, rate = gamma * exp(rate * excess), min(0.7, 1.05 * rate)
+        elif gamma < 0.5 * ceiling:
+            gamma = min(0.5 * ceiling, gamma * exp(0.7 * excess))
         else:
             beyond = gamma / ceiling
-            gamma = gamma * exp(0.035 * excess * min(1.75, max(1, beyond)) ** 2)
-        before = excess < 0
+            gamma = gamma * exp(0.01 * excess * min(1.75, max(1, beyond)) ** 2)
+        began = began if excess < 0 else None
         gammas.append(gamma)
     return gammas
 

@@ -9,9 +9,12 @@ LENGTH = 1e-2  # of the first step, at most, relative to max(1, |x|)
 GOAL = 0.4  # the slope at which γ stays, relative to the usual one
 MEMORY = 0.99  # how much of the usual slope is left after a round with a smaller one
 LEAST = 1e-4  # the least usual slope
-FAST, SLOW, DOWN = 0.7, 0.035, 0.7  # the rates of log γ: far below the ceiling, near it, and down
+FAST, DOWN = 0.7, 0.7  # the rates of log γ, up at first and far below the ceiling, and down
+LOW, MORE = 0.035, 1.05  # the least rate up after a fall, and the factor by which it grows in a round
+STEEP = 0.7  # a fall with a z of -STEEP or less sets a ceiling
+SLOW = 0.01  # the rate up near the ceiling
 BEYOND = 1.75  # the multiple of the ceiling up to which γ grows faster the larger it is
-NEAR = 0.35  # the fraction of the ceiling from which γ grows slowly
+NEAR = 0.5  # the fraction of the ceiling from which γ grows slowly
 LARGEST = 1e100  # γ
 
 
@@ -20,9 +23,10 @@ class StepControl:
     """A step size γ that grows while f still falls at the end of each step, and shrinks where it does not.
 
     gamma    γ; 0 before the first round
-    ceiling  the γ at which the last fall began; 0 before the first fall
+    rate     the rate at which log γ grows while there is no ceiling
+    ceiling  the γ at which the last steep fall began; 0 before the first one
+    top      the γ at which the present fall began; 0 while γ does not fall
     usual    the largest slope of late, between LEAST and 1
-    falls    1 while γ falls, else 0
 
     The slope of a step from x to x - γ g is a = <∇f(x - γ g), g>/|g|².  For g = ∇f(x) and a quadratic f with
     curvature κ along g it is 1 - γ κ: 1 for a tiny step, 0 for the best step along g, negative beyond.  If g
@@ -30,22 +34,27 @@ class StepControl:
     usual one.  Noise that comes from long steps, as MARINA's and that of error feedback, makes it smaller::
 
         usual  =  min(1, max(a, MEMORY usual, LEAST));   z = a/usual - GOAL, clipped to [-1, 1]
-        z ≥ 0     γ *= exp(FAST z) below NEAR * ceiling, and up to there; then exp(SLOW z) up to the ceiling,
-                  and exp(SLOW z min(BEYOND, γ/ceiling)²) beyond it
-        z < 0     γ *= exp(DOWN z), and the ceiling is the γ where the fall began
+        z < 0     γ *= exp(DOWN z), and the rate falls by the root of that, to LOW at least.  If z ≤ -STEEP,
+                  the ceiling is the γ where the fall began
+        z ≥ 0     without a ceiling, γ *= exp(rate z), and the rate grows by MORE, to FAST at most;
+                  else γ *= exp(FAST z) below NEAR * ceiling, and up to there; then exp(SLOW z) up to the
+                  ceiling, and exp(SLOW z min(BEYOND, γ/ceiling)²) beyond it
 
-    So γ grows by half in a round from a tiny step, or by up to two where f is concave along g.  It returns as
-    fast to NEAR of the γ at which it began to fall, and tries larger ones slowly, up to three times as fast
-    once it has passed that γ without a fall.
+    So γ grows by half in a round from a tiny step, or by up to two where f is concave along g.  A gentle fall
+    says that the step gains little: for noise, or for coordinates that error feedback delays.  γ grows again,
+    faster in every round; after a long fall it begins slowly, as it would swing with momentum.  A steep fall
+    says that f is about to rise, as it does beyond 2/L: γ returns at once to NEAR of where that began, and
+    tries larger ones slowly, for such a fall costs many rounds, and |∇f| jumps.
     -<∇f(x - γ g), g> is the derivative of f(x - γ g) by γ, on which hypergradient descent is built (Almeida
     et al., 1998; Baydin et al., 2018).  This rule is the project's own: no theorem says that it converges,
     and docs/steps.md shows where it does not.
     """
 
     gamma: float = 0.0
+    rate: float = FAST
     ceiling: float = 0.0
+    top: float = 0.0
     usual: float = LEAST
-    falls: int = 0
 
     def begin(self, scale: float) -> None:
         """Set the first γ.  ``scale`` is the mean of the |∇f_i|/max(1, |x|)."""
@@ -60,14 +69,18 @@ class StepControl:
             self.usual = min(1.0, max(slope, MEMORY * self.usual, LEAST))
             z = max(-1.0, min(1.0, slope / self.usual - GOAL))
         if z < 0:
-            if not self.falls:
-                self.ceiling = self.gamma
+            self.top = self.top or self.gamma
+            if z <= -STEEP:
+                self.ceiling = self.top
+            self.rate = max(LOW, self.rate * exp(DOWN * z / 2))
             self.gamma *= exp(DOWN * z)
-        elif self.ceiling == 0:
-            self.gamma = min(self.gamma * exp(FAST * z), LARGEST)
+            return
+        self.top = 0.0
+        if self.ceiling == 0:
+            self.gamma = min(self.gamma * exp(self.rate * z), LARGEST)
+            self.rate = min(FAST, self.rate * MORE)
         elif self.gamma < (low := NEAR * self.ceiling):
             self.gamma = min(self.gamma * exp(FAST * z), low)
         else:
             beyond = min(BEYOND, max(1.0, self.gamma / self.ceiling))
             self.gamma = min(self.gamma * exp(SLOW * beyond**2 * z), LARGEST)
-        self.falls = int(z < 0)
