@@ -51,7 +51,7 @@ def transcribed(slopes):
         excess = min(1.0, max(-1.0, slope / usual - 0.4))
         if excess < 0:
             began = gamma if began is None else began
-            ceiling = began if excess <= -0.7 else ceiling
+            ceiling = began if excess <= -0.7 and gamma >= 0.5 * began else ceiling
             gamma, rate = gamma * exp(0.7 * excess), max(0.035, rate * exp(0.35 * excess))
         elif ceiling is None:
             gamma, rate = gamma * exp(rate * excess), min(0.7, 1.05 * rate)

@@ -34,8 +34,8 @@ class StepControl:
     usual one.  Noise that comes from long steps, as MARINA's and that of error feedback, makes it smaller::
 
         usual  =  min(1, max(a, MEMORY usual, LEAST));   z = a/usual - GOAL, clipped to [-1, 1]
-        z < 0     γ *= exp(DOWN z), and the rate falls by the root of that, to LOW at least.  If z ≤ -STEEP,
-                  the ceiling is the γ where the fall began
+        z < 0     γ *= exp(DOWN z), and the rate falls by the root of that, to LOW at least.  If z ≤ -STEEP
+                  before γ is below NEAR of where the fall began, the ceiling is the γ where it began
         z ≥ 0     without a ceiling, γ *= exp(rate z), and the rate grows by MORE, to FAST at most;
                   else γ *= exp(FAST z) below NEAR * ceiling, and up to there; then exp(SLOW z) up to the
                   ceiling, and exp(SLOW z min(BEYOND, γ/ceiling)²) beyond it
@@ -70,7 +70,7 @@ class StepControl:
             z = max(-1.0, min(1.0, slope / self.usual - GOAL))
         if z < 0:
             self.top = self.top or self.gamma
-            if z <= -STEEP:
+            if z <= -STEEP and self.gamma >= NEAR * self.top:
                 self.ceiling = self.top
             self.rate = max(LOW, self.rate * exp(DOWN * z / 2))
             self.gamma *= exp(DOWN * z)
