@@ -69,8 +69,8 @@ SITUATIONS: tuple[Situation, ...] = (
         "Convex f, bytes in both directions",
         f"ef21(C=topk(k=0.01), gamma=theory*1024, {F4})",
         "one coordinate: 46.4, 80.8 and 98.9 KB in total on digits, mushrooms and a9a, L-BFGS 62.4, 206 and "
-        "202; on splice 149, L-BFGS 135 ([other k](results/robustness.md)); with gamma=auto 56.6, 141 "
-        "and 153 KB on the three ([step sizes](steps.md#where-it-fails))",
+        "202; on splice 149, L-BFGS 135 ([other k](results/robustness.md)); with gamma=auto 71.1, 109 "
+        "and 114 KB on the three ([step sizes](steps.md#where-it-fails))",
         advised=True,
         convex=True,
         up=False,
@@ -183,7 +183,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation(
         "No step tuned, full gradients",
         f"ef21(C=topk(k=0.05), gamma=auto, {F4})",
-        "85, 112 and 376 rounds on digits, mushrooms and a9a, with tuned steps 68, 141 and 284 "
+        "101, 98 and 175 rounds on digits, mushrooms and a9a, with tuned steps 68, 141 and 284 "
         "([step sizes](steps.md#measured))",
     ),
     Situation(
