@@ -115,9 +115,10 @@ def refuse_reordered_split(data: Any, split: Any) -> None:
 
 
 def _refuse_reordered(name: str, what: str, X: Any, other: Any) -> None:
-    """Raise ``DataError`` if the indices of X and of ``other``, of pandas, have one order each.
+    """Raise ``DataError`` if X and ``other``, of pandas, have one index in two orders.
 
-    Rows are paired with its entries, called ``what``, by their places: each row would have that of another.
+    Rows are paired with the entries of ``other`` by their places, so that each row would have the entry of
+    another.  ``name`` is the name of ``other`` in messages, and ``what`` that of its entries.
     """
     rows: Any = getattr(X, "index", None)
     entries: Any = getattr(other, "index", None)
