@@ -63,7 +63,7 @@ def plain_title(title: str) -> str:
     try:
         for line in filter(is_math_text, title.split("\n")):
             MathTextParser("path").parse(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return title.replace("$", r"\$")
     return title
 
