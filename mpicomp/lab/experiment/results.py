@@ -381,7 +381,7 @@ def _read_tuning(path: Path) -> Tuning:
 
 
 def write_tuning(out: Path, suite: Suite, entry: Entry, tuning: Tuning, averaged: str) -> None:
-    """Record how a method was tuned, and what its runs share: data, x0 if it is the suite's, averaging."""
+    """Record how a method was tuned; and of its runs the data, the averaging, and x0 if it is the suite's."""
     origin = {"data": suite.problem.fingerprint(), "averaged": averaged}
     origin |= {"x0": fingerprint(starting_point(suite.x0))} if suite.x0 is not None else {}
     write_json(_tuning_file(out, entry), tuning.to_json() | origin)
