@@ -13,11 +13,13 @@ import numpy as np
 from mpicomp.base.errors import ConfigError
 
 
-def plain_number(value: Any) -> Any:
-    """``value`` as a Python number if it is one of numpy or a fraction; anything else itself.
+def plain_value(value: Any) -> Any:
+    """``value`` as a Python number or text if it is one of numpy or a fraction; anything else itself.
 
-    The text of a number of numpy is no text of a configuration: np.float64(0.1).
+    What numpy shows of its own is no text of a configuration: np.float64(0.1), np.str_('f4').
     """
+    if isinstance(value, np.str_):
+        return str(value)
     if isinstance(value, np.bool_):
         return bool(value)
     if isinstance(value, np.integer):

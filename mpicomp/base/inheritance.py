@@ -1,4 +1,4 @@
-"""What subclasses get: methods that follow from others of their class, and fields with Python's numbers."""
+"""What subclasses get: methods that follow from others of their class, and fields with Python's values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
-from mpicomp.base.checks import plain_number
+from mpicomp.base.checks import plain_value
 
 
 def depth(cls: type, name: str) -> int:
@@ -25,10 +25,11 @@ def renew(cls: type, name: str, *others: str, plain: Callable[..., Any]) -> None
         setattr(cls, name, plain)
 
 
-def hold_plain_numbers(cls: Any) -> None:
-    """Let objects of ``cls``, a frozen dataclass, hold Python's numbers where they are given numpy's.
+def hold_plain_values(cls: Any) -> None:
+    """Let objects of ``cls``, a frozen dataclass, hold Python's numbers and texts where given numpy's.
 
-    The numbers are those that ``__post_init__`` of ``cls`` checks, if it has one.
+    They are converted before ``__post_init__`` of ``cls`` checks them.  A class without checks of its own has
+    those that it inherits, or takes what it is given.
     """
     check = vars(cls).get("__post_init__")
     if check is None:
@@ -37,7 +38,7 @@ def hold_plain_numbers(cls: Any) -> None:
     def __post_init__(self: Any) -> None:
         for f in fields(self):
             given = getattr(self, f.name)
-            if (plain := plain_number(given)) is not given:
+            if (plain := plain_value(given)) is not given:
                 object.__setattr__(self, f.name, plain)
         check(self)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from mpicomp.base.bits import Bytes
 from mpicomp.base.docstrings import explain_inherited
 from mpicomp.base.errors import ConfigError
-from mpicomp.base.inheritance import hold_plain_numbers, renew
+from mpicomp.base.inheritance import hold_plain_values, renew
 from mpicomp.base.parts import Parts
 from mpicomp.compressors.lending import lend
 from mpicomp.keys import Key
@@ -49,7 +49,7 @@ class Compressor(ABC):
             for name, other in _FOLLOWS.items():
                 renew(cls, name, other, plain=vars(Compressor)[name])
         else:
-            hold_plain_numbers(cls)
+            hold_plain_values(cls)
 
     def bound(self, parts: Parts) -> Self:
         """This compressor for vectors with these parts; the same object if it does not depend on parts.

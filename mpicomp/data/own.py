@@ -105,28 +105,31 @@ def _pair(data: Any) -> tuple[Any, Any]:
             f"data is of type {type(data).__name__}; allowed: the name of a data set, the path of a file, or "
             "a pair (X, y) of arrays."
         )
-    _refuse_reordered("y", "labels", *data)
+    _refuse_reordered("X", data[0], "y", data[1], "labels")
     return data
 
 
 def refuse_reordered_split(data: Any, split: Any) -> None:
-    """Raise ``DataError`` if ``data``, X or a pair (X, y), and ``split`` have one index in two orders."""
-    _refuse_reordered("split", "workers", data[0] if isinstance(data, tuple) and data else data, split)
+    """Raise ``DataError`` if ``split`` and ``data``, X or a pair (X, y), have one index in two orders."""
+    for name, one in zip("Xy", data if isinstance(data, tuple) else (data,), strict=False):
+        _refuse_reordered(name, one, "split", split, "workers")
 
 
-def _refuse_reordered(name: str, what: str, X: Any, other: Any) -> None:
-    """Raise ``DataError`` if the indices of X and of ``other``, of pandas, have one order each.
+def _refuse_reordered(name: str, one: Any, name_of_other: str, other: Any, what: str) -> None:
+    """Raise ``DataError`` if ``one`` and ``other``, of pandas, have one index in two orders.
 
-    Rows are paired with its entries, called ``what``, by their places: each row would have that of another.
+    Rows are paired with the entries of ``other`` by their places, so that each row would have the entry of
+    another.  Both have names in messages, and ``what`` is that of the other's entries.
     """
-    rows: Any = getattr(X, "index", None)
+    rows: Any = getattr(one, "index", None)
     entries: Any = getattr(other, "index", None)
     if not (hasattr(rows, "equals") and hasattr(entries, "equals")) or rows.equals(entries):
         return
     if len(rows) == len(entries) and set(rows) == set(entries):
         raise DataError(
-            f"X and {name} have one index in two orders, and rows are paired with {what} by their places. "
-            f"Give {name}.loc[X.index], or both as arrays if their places are right."
+            f"{name} and {name_of_other} have one index in two orders, and rows are paired with {what} by "
+            f"their places. Give {name_of_other}.loc[{name}.index], or both as arrays if their places are "
+            "right."
         )
 
 

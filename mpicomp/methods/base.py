@@ -28,7 +28,7 @@ import numpy as np
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import Blocks
-from mpicomp.base.checks import plain_number, theory_factor
+from mpicomp.base.checks import plain_value, theory_factor
 from mpicomp.base.docstrings import explain_inherited
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
@@ -128,7 +128,7 @@ class Method(ABC):
         method = type(self)
         for name, check in checks_of(method).items():
             if not isinstance(check, Anything):
-                object.__setattr__(self, name, plain_number(getattr(self, name)))
+                object.__setattr__(self, name, plain_value(getattr(self, name)))
             check(method.__name__, name, getattr(self, name))
         if is_auto(self.step):
             self._check_auto()

@@ -17,7 +17,7 @@ from mpicomp import kernels
 from mpicomp.base.arrays import Indices
 from mpicomp.base.docstrings import explain_inherited
 from mpicomp.base.errors import ConfigError
-from mpicomp.base.inheritance import depth, hold_plain_numbers, outdated, renew
+from mpicomp.base.inheritance import depth, hold_plain_values, outdated, renew
 from mpicomp.base.parts import Parts
 from mpicomp.base.units import one_line
 from mpicomp.keys import Stream
@@ -351,7 +351,7 @@ class Problem(ABC):
         if cls.__module__.partition(".")[0] != "mpicomp":
             cls.of_ones_own = True
         else:
-            hold_plain_numbers(cls)
+            hold_plain_values(cls)
         theirs: Any = cls.__mro__[depth(cls, "constants")]  # the class that defines the constants
         of_any_objective = getattr(theirs.objective, "__isabstractmethod__", False)
         if cls.of_ones_own and not of_any_objective:

@@ -58,7 +58,7 @@ class MLP(Classification):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least("hidden", self.hidden, 1, "the hidden layer has at least 1 unit")
-        if str(self.activation) not in ACTIVATIONS:
+        if not isinstance(self.activation, str) or self.activation not in ACTIVATIONS:
             raise unknown("activation", str(self.activation), ACTIVATIONS)
         as_seed(self.seed)
 

@@ -50,7 +50,7 @@ class Softmax(Classification):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_nonnegative("lam", self.lam, "the weight of the penalty")
-        if str(self.penalty) not in PENALTIES:
+        if not isinstance(self.penalty, str) or self.penalty not in PENALTIES:
             raise unknown("penalty", str(self.penalty), PENALTIES)
 
     def dimension(self) -> int:

@@ -309,6 +309,8 @@ def test_a_split_whose_index_is_in_another_order_is_refused(problem):
     y = pd.Series([0, 1, 1, 0]).loc[shuffled.index]
     with pytest.raises(DataError, match=r"X and split have one index in two orders.*split\.loc\[X\.index\]"):
         problem(data=(shuffled, y), split=sites)
+    with pytest.raises(DataError, match=r"y and split have one index in two orders.*split\.loc\[y\.index\]"):
+        problem(data=(shuffled.to_numpy(), y), split=sites)
     right = problem(data=(shuffled, y), split=sites.loc[shuffled.index])
     assert right.split == (1, 0, 1, 0) and right.shard_sizes(2) == [2, 2]
     assert problem(data=(shuffled, y), split=sites.to_numpy()).split == (0, 0, 1, 1)

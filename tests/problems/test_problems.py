@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -449,6 +450,7 @@ def test_impossible_parameters_are_refused(small):
         (lambda: NonconvexGLM("digits", lam=None), "lam = None: the weight of the penalty is a number"),
         (lambda: Softmax("digits", penalty=None), "unknown penalty 'None'"),
         (lambda: Softmax("digits", penalty=["ridge"]), "unknown penalty"),
+        (lambda: Softmax("digits", penalty=Path("ridge")), "unknown penalty 'ridge'"),
         (lambda: MLP("digits", activation=None), "unknown activation 'None'"),
         (lambda: MLP("digits", hidden="3"), "hidden = '3'; allowed: an integer from 1 upwards"),
         (lambda: Noisy(Quadratics(d=5), "1"), "sigma = '1': the noise is a number, finite"),
@@ -460,7 +462,7 @@ def test_a_parameter_of_another_type_is_refused_by_name(make, said):
         make()
 
 
-def test_numbers_of_numpy_are_those_of_python():
+def test_numbers_and_texts_of_numpy_are_those_of_python():
     """Their texts, such as np.int64(10), are read by nothing: a record of them could not be continued."""
     given = Noisy(Quadratics(d=np.int64(10), noise=np.float32(0.5), lam=Fraction(1, 4)), np.float64(0.1))
     assert repr(given) == repr(Noisy(Quadratics(d=10, noise=0.5, lam=0.25), 0.1))
@@ -469,6 +471,9 @@ def test_numbers_of_numpy_are_those_of_python():
     swept = [EF21SGDM(TopK(k=k), eta=eta) for k in np.arange(1, 3) for eta in np.array([0.1, 1.0])]
     assert repr(swept) == repr([EF21SGDM(TopK(k=k), eta=eta) for k in (1, 2) for eta in (0.1, 1.0)])
     assert repr(GD(gamma=np.float32(0.5))) == repr(GD(gamma=0.5)) and parse_method(repr(swept[0])) == swept[0]
+    named = EF21SGDM(TopK(2, values=np.str_("f2")), gamma=np.str_("theory*2"))  # as of np.array(["f2", "f4"])
+    assert repr(named) == repr(EF21SGDM(TopK(2, values="f2"), gamma="theory*2"))
+    assert repr(Softmax(np.str_("digits"), penalty=np.str_("ridge"))) == repr(Softmax("digits"))
     for wrong in (np.bool_(True), np.float64("nan"), np.array([0.1])):
         with pytest.raises(ConfigError, match="gamma="):
             GD(gamma=wrong)

@@ -6,8 +6,9 @@ float64.  A ``stream`` is (key, upper counter lanes), as for ``definition.philox
 Streams.  Every launch, allocation and copy goes to the current CUDA stream of the calling thread.  A
 function that may raise, or that returns a number or an array whose size depends on the data, ends by
 waiting for that stream, and for no other; what only moves or selects (``words``, ``permute``, ``top_k``,
-``encode_indices`` of no more than half, ``gather``, ``scatter_add``, ``add_scaled``, ``decode_values``,
-``add_values``) does not wait.  A caller that hands bytes to MPI or to another stream has to wait first.
+``top_k_of_tiles``, ``encode_indices`` of no more than half, ``gather``, ``scatter_add``, ``add_scaled``,
+``decode_values``, ``add_values``) does not wait.  A caller that hands bytes to MPI or to another stream has
+to wait first.
 
 Nothing is added from a message that is refused; its length is the caller's to check.  Indices are not checked
 against the length of x.

@@ -1,8 +1,8 @@
 // The k largest magnitudes of each tile of a matrix: a block of 256 threads has a tile.
 //
 // The bits of the k-th largest are found one by one, highest first: a pass over the tile counts the magnitudes
-// that have the bit at hand, or a higher one that they should not have.  It ends early at a bound that k
-// magnitudes reach.  A tile of up to 4096 entries lies in shared memory.  In the end each warp has consecutive
+// that reach the bits found so far with the next one set, which stays set if k or more do.  The search ends
+// early at a bound that k magnitudes reach.  A tile of up to 4096 entries lies in shared memory.  In the end each warp has consecutive
 // entries, 32 at a time, and writes the indices of those that are kept.
 
 #include "arithmetic.cuh"

@@ -14,11 +14,14 @@ from mpicomp.runtime.placement import Placement
 ALLREDUCE = "allreduce"
 
 
-def averaged(server: str, blocks: int) -> str:
-    """What a run with this ``server`` has, of ``placement.SERVERS``, and with so many blocks: a text."""
+def averaged(server: str, blocks: int | str) -> str:
+    """The text "server 'allreduce'", or else the number of blocks of the coordinates.
+
+    Runs with any other ``server`` of ``placement.SERVERS`` have one text, since they visit the same iterates.
+    """
     if server == ALLREDUCE:
         return f"server {ALLREDUCE!r}"
-    return f"{blocks} block{'s' if blocks > 1 else ''} of the coordinates"
+    return f"{blocks} block{'' if str(blocks) == '1' else 's'} of the coordinates"
 
 
 def averaged_by(placement: Placement, problem: Problem, n: int) -> str:
@@ -30,4 +33,4 @@ def averaged_by(placement: Placement, problem: Problem, n: int) -> str:
 def averaged_in(config: Mapping[str, Any]) -> str:
     """``averaged`` of a recorded run, by the ``config`` of its run.json."""
     held = present_config(config)
-    return averaged(held.get("server", ""), int(held.get("blocks", "1")))
+    return averaged(held.get("server", ""), held.get("blocks", "1"))

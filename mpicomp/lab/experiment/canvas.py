@@ -56,14 +56,14 @@ def plain_label(label: str) -> str:
 
 
 def plain_title(title: str) -> str:
-    """``title`` for matplotlib: what stands between two $ is a formula, unless matplotlib cannot read it."""
+    """``title`` for matplotlib, which draws text between two $ as a formula, or as it is if it is none."""
     from matplotlib.cbook import is_math_text
     from matplotlib.mathtext import MathTextParser
 
     try:
         for line in filter(is_math_text, title.split("\n")):
             MathTextParser("path").parse(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return title.replace("$", r"\$")
     return title
 

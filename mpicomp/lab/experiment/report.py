@@ -228,7 +228,7 @@ def picture_of_runs(runs: Sequence[Run | Record]) -> Picture:
 
 
 def _manner(run: Run | Record) -> tuple[str, str]:
-    """How a run's messages were averaged, and where it began: what sets runs of one method apart."""
+    """The averaging of a run's messages, and its f(x⁰): runs of one method that differ there are apart."""
     if isinstance(run, Run):
         how = averaged(run.server, run.blocks)
     else:

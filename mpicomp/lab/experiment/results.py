@@ -159,7 +159,7 @@ def open_comparison(out: Path, suite: Suite, resume: bool | None, averaged: str)
     """Claim the folder ``out`` for ``suite``; returns the tunings recorded there, by label.
 
     resume    True: the folder must hold this comparison.  False: it must not hold any.  None: either.
-    averaged  how its runs average messages; see ``experiment.averaged``
+    averaged  how its runs average messages; see the module ``averaged``
 
     Raises ``RecordError`` if that is violated, if the folder holds a run, another comparison, or files of the
     user's that would be overwritten, if it leads elsewhere, or if its results were computed on other data, or
@@ -325,7 +325,7 @@ def read_comparison(out: Path) -> Comparison:
         raise RecordError(f"the runs in {out} are of other data each, by their fingerprints: {apart}.")
     if len(manners) > 1:
         apart = ", ".join(f"{run}: {found}" for found, run in manners.items())
-        raise RecordError(f"the runs in {out} average messages each in another way: {apart}.")
+        raise RecordError(f"the runs in {out} average their messages in several ways: {apart}.")
     return Comparison(suite, _read_tunings(out, suite), outcomes, next(iter(data), None))
 
 
@@ -381,7 +381,7 @@ def _read_tuning(path: Path) -> Tuning:
 
 
 def write_tuning(out: Path, suite: Suite, entry: Entry, tuning: Tuning, averaged: str) -> None:
-    """Record how a method was tuned, and what its runs share: data, x0 if it is the suite's, averaging."""
+    """Record how a method was tuned; and of its runs the data, the averaging, and x0 if it is the suite's."""
     origin = {"data": suite.problem.fingerprint(), "averaged": averaged}
     origin |= {"x0": fingerprint(starting_point(suite.x0))} if suite.x0 is not None else {}
     write_json(_tuning_file(out, entry), tuning.to_json() | origin)

@@ -117,7 +117,7 @@ def tune(
     ``KeyboardInterrupt`` whose ``so_far`` is the tuning with the step sizes that were tried.
     """
     method, placement = as_method(method), _placement(settings)
-    check_range(plain(exponents))
+    check_range(plain(exponents), "exponents")
     suite = _suite(
         {to_text(method): method}, problem, {to_text(method): exponents}, {"down": "exact"} | settings
     )

@@ -105,7 +105,7 @@ def _one_of(kind: str, name: str, allowed: Collection[str]) -> str:
 
 
 def _entries(name: str, given: Any) -> list[Any]:
-    """The entries of a list or the like.  Raises ``ConfigError`` for what has none."""
+    """The entries of a list or the like.  Raises ``ConfigError`` if ``given`` has no entries."""
     if not isinstance(given, Iterable):
         raise ConfigError(f"{name} = {given!r}; allowed: a text, or a list.")
     return list(given)

@@ -248,15 +248,15 @@ def _tuned(method: Method, label: str, tune: list[Any] | None) -> Entry:
     return Entry(method, label, (tune[0], tune[1]))
 
 
-def check_range(tune: Any) -> None:
-    """Raise ``ConfigError`` unless ``tune`` is a list [lo, hi] of exponents."""
+def check_range(tune: Any, name: str = "tune") -> None:
+    """Raise ``ConfigError``, which names ``name``, unless ``tune`` is a list [lo, hi] of exponents."""
     if (
         not isinstance(tune, list)
         or len(tune) != 2
         or any(type(e) is not int or abs(e) > 64 for e in tune)
         or tune[0] > tune[1]
     ):
-        raise ConfigError(f"tune = {tune}; allowed: [lo, hi], the powers of two to multiply the step by.")
+        raise ConfigError(f"{name} = {tune}; allowed: [lo, hi], the powers of two to multiply the step by.")
 
 
 def with_downlink(method: Method, values: str) -> Method:

@@ -577,9 +577,11 @@ def test_a_comparison_is_not_continued_with_other_blocks(tmp_path):
     tuning.write_text(json.dumps({"trials": json.loads(kept)["trials"]}))  # as older versions wrote it
     compare(parse_suite(text), out, resume=True, placement=four)
     path = runs / "gd" / "seed-3" / "run.json"  # as of a part that was started otherwise
-    path.write_text(path.read_text().replace('"blocks": "4"', '"blocks": "2"'))
-    with pytest.raises(RecordError, match=r"average messages each in another way: .*seed-3: 2 blocks of the"):
-        mpicomp.load(out)
+    whole = path.read_text()
+    for blocks in ("2", "damaged"):
+        path.write_text(whole.replace('"blocks": "4"', f'"blocks": "{blocks}"'))
+        with pytest.raises(RecordError, match=rf"in several ways: .*seed-3: {blocks} blocks of the"):
+            mpicomp.load(out)
 
 
 def test_a_run_whose_rows_are_gone_is_missing(tmp_path):

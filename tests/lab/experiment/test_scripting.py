@@ -219,8 +219,8 @@ def wrong_calls(run, comparison):
         "unknown label to tune 'gd'": lambda: mpicomp.compare(
             METHODS, QUADRATICS, tune={"gd": (0, 1)}, **SETTINGS
         ),
-        "tune = [2, 1]": lambda: mpicomp.tune(GD(), QUADRATICS, exponents=(2, 1), **SETTINGS),
-        "tune = None; allowed": lambda: mpicomp.tune(GD(), QUADRATICS, exponents=None, **SETTINGS),
+        "exponents = [2, 1]": lambda: mpicomp.tune(GD(), QUADRATICS, exponents=(2, 1), **SETTINGS),
+        "exponents = None; allowed": lambda: mpicomp.tune(GD(), QUADRATICS, exponents=None, **SETTINGS),
         "unknown label to tune 0": lambda: mpicomp.compare(METHODS, QUADRATICS, tune={0: (0, 1)}, **SETTINGS),
         "x = 1; allowed: a text, or a list": lambda: mpicomp.plot(run, x=1),
         "xlim = 5; allowed: a text, or a list": lambda: mpicomp.plot(run, x="rounds", xlim=5),

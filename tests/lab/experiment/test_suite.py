@@ -512,11 +512,12 @@ def test_the_figure_says_what_diverged(done, tmp_path):
 
 def test_a_title_that_is_no_formula_is_drawn_as_it_is(done, tmp_path):
     """It was an error at the end of the comparison, after its tables."""
-    picture = replace(picture_of(done[1]), x=("rounds",))
+    picture, deep = replace(picture_of(done[1]), x=("rounds",)), f"${'{' * 2000}$"
     shown = {
         r"$\|\nabla f\|$, digits": r"$\|\nabla f\|$, digits",
         "$x$\n$y_{$": "\\$x\\$\n\\$y_{\\$",
         "of 5 $": "of 5 $",
+        deep: deep.replace("$", r"\$"),
     }
     assert {title: plain_title(title) for title in shown} == shown
     for figure in (
