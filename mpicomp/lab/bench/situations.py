@@ -86,7 +86,7 @@ SITUATIONS: tuple[Situation, ...] = (
         f"ef21(C=quantized_topk(k=0.01, Q=natural), gamma=theory*1024, {F4})",
         "one coordinate: 516, 444 and 447 B up on digits, mushrooms and a9a, L-BFGS 3.9, 8.59 and 8.43 KB "
         "([other k](results/robustness.md), [gradient methods](results/gradient-methods.md)); with "
-        "gamma=auto 1.0, 1.18 and 1.48 KB ([step sizes](steps.md#where-it-fails))",
+        "gamma=auto 1.02, 0.81 and 1.04 KB ([step sizes](steps.md#where-it-fails))",
         advised=True,
         convex=True,
         up=True,
