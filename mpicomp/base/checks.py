@@ -16,7 +16,7 @@ from mpicomp.base.errors import ConfigError
 def plain_value(value: Any) -> Any:
     """``value`` as a Python number or text if it is one of numpy or a fraction; anything else itself.
 
-    What numpy shows of its own is no text of a configuration: np.float64(0.1), np.str_('f4').
+    A configuration is written as text, and numpy writes np.float64(0.1) and np.str_('f4').
     """
     if isinstance(value, np.str_):
         return str(value)

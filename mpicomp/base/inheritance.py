@@ -1,4 +1,4 @@
-"""What subclasses get: methods that follow from others of their class, and fields with Python's values."""
+"""Inheritance: methods that follow from others of their class, and fields that hold Python's values."""
 
 from __future__ import annotations
 

@@ -50,6 +50,7 @@ from mpicomp import (
 from mpicomp.torch import Compressed, Hook, gloo, hook, load, save
 from mpicomp.transports import connect
 from mpicomp.transports.launcher import launched_rank, launched_ranks
+from tests.torch.loops import train
 from tests.torch.models import loss, network, values
 
 torch.set_num_threads(1)
@@ -154,15 +155,6 @@ def fixed_workers():
     up = opt.ledger.up.tolist()
     opt.aggregator.close()
     return [digest_of(model), up]
-
-
-def train(opt, model, steps):
-    for k in steps:
-        for i in opt.hosted:
-            opt.zero_grad()
-            loss(model, i, k).backward()
-            opt.collect(i)
-        opt.step()
 
 
 def local_steps(folder=None):

@@ -17,5 +17,14 @@ def step(opt, model, k, worker=0):
     opt.step()
 
 
-def compressed(model, **options):
-    return Compressed(torch.optim.AdamW(model.parameters(), lr=1e-2), TOPK, module=model, **options)
+def compressed(model, method=TOPK, **options):
+    return Compressed(torch.optim.AdamW(model.parameters(), lr=1e-2), method, module=model, **options)
+
+
+def train(opt, model, steps):
+    for k in steps:
+        for i in opt.hosted:
+            opt.zero_grad()
+            loss(model, i, k).backward()
+            opt.collect(i)
+        opt.step()

@@ -238,7 +238,11 @@ def test_buffers_that_do_not_change_are_not_sent():
     assert told(3, "a_mask") == 4 * 2 * (2 * 32 + 8)
 
 
-ALONE = "from tests.torch.jobs.steps import compressed, network; compressed(network())"
+ALONE = """
+from tests.torch.loops import compressed
+from tests.torch.models import network
+compressed(network())
+"""
 
 
 def test_torchrun_is_refused_where_torch_has_not_joined_its_processes():
@@ -255,7 +259,8 @@ import sys, torch
 meet = "file://{tmp_path}/group"
 torch.distributed.init_process_group("gloo", init_method=meet, rank=int(sys.argv[1]), world_size=2)
 from mpi4py import MPI
-from tests.torch.jobs.steps import compressed, network
+from tests.torch.loops import compressed
+from tests.torch.models import network
 compressed(network(), comm=MPI.COMM_SELF)
 """
     both = [

@@ -14,17 +14,8 @@ import torch
 from mpicomp import ConfigError
 from mpicomp.base.errors import RecordError
 from mpicomp.torch import Compressed, load, save
-from tests.torch.loops import TOPK, compressed, step
-from tests.torch.models import loss, network, values
-
-
-def train(opt, model, steps):
-    for k in steps:
-        for i in opt.hosted:
-            opt.zero_grad()
-            loss(model, i, k).backward()
-            opt.collect(i)
-        opt.step()
+from tests.torch.loops import TOPK, compressed, step, train
+from tests.torch.models import network, values
 
 
 @pytest.mark.parametrize("how", ["together", "rank by rank"])

@@ -1,4 +1,4 @@
-"""What the jobs share: a model in ``Compressed``, its steps, and the hash that all ranks have."""
+"""The communicator of the jobs, the hash that all ranks have of a model, and the model in DDP."""
 
 from __future__ import annotations
 
@@ -8,32 +8,16 @@ from hashlib import sha256
 import torch
 from mpi4py import MPI
 
-from mpicomp import EF21SGDM, TopK
-from mpicomp.torch import Compressed
-from tests.torch.models import loss, values
+from tests.torch.models import values
 
 torch.set_num_threads(1)
 WORLD = MPI.COMM_WORLD
-TOPK = EF21SGDM(TopK(k=0.2), eta=0.3)
 
 
 def digest(model):
     """The hash of parameters and buffers, which is the same on all ranks."""
     (one,) = set(WORLD.allgather(sha256(values(model)).hexdigest()))
     return one
-
-
-def compressed(model, method=TOPK, **options):
-    return Compressed(torch.optim.AdamW(model.parameters(), lr=1e-2), method, module=model, **options)
-
-
-def train(opt, model, steps):
-    for k in steps:
-        for i in opt.hosted:
-            opt.zero_grad()
-            loss(model, i, k).backward()
-            opt.collect(i)
-        opt.step()
 
 
 def ddp(model):

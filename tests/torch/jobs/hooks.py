@@ -9,7 +9,8 @@ import torch
 from mpicomp import DCGD, EF21SGDM, Identity, TopK
 from mpicomp.base.errors import RecordError
 from mpicomp.torch import Compressed, Hook, hook
-from tests.torch.jobs.common import TOPK, WORLD, ddp, digest
+from tests.torch.jobs.common import WORLD, ddp, digest
+from tests.torch.loops import TOPK
 from tests.torch.models import loss, network
 
 

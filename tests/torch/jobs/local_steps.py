@@ -10,8 +10,8 @@ import torch
 from mpicomp import DoubleSqueeze, TopK
 from mpicomp.base.errors import ConfigError
 from mpicomp.torch import Compressed, load, save
-from tests.torch.jobs.common import TOPK, WORLD, compressed, digest, train
-from tests.torch.loops import step
+from tests.torch.jobs.common import WORLD, digest
+from tests.torch.loops import TOPK, compressed, step, train
 from tests.torch.models import loss, network, values
 
 STREAMED = TopK(k=0.3), TopK(k=0.3)

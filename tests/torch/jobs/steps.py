@@ -8,8 +8,9 @@ import torch
 
 from mpicomp import DCGD, DIANA, MARINA, VRMARINA, DivergedError, Identity, Natural, PowerSGD, RandK
 from mpicomp.torch import Compressed, load, save
-from tests.torch.jobs.common import TOPK, WORLD, compressed, digest, train
+from tests.torch.jobs.common import WORLD, digest
 from tests.torch.kinds import Kinds, of_workers
+from tests.torch.loops import TOPK, compressed, train
 from tests.torch.models import loss, network
 
 

@@ -8,8 +8,8 @@ import torch
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.torch import Compressed
-from tests.torch.jobs.common import TOPK, WORLD, compressed, train
-from tests.torch.loops import step
+from tests.torch.jobs.common import WORLD
+from tests.torch.loops import TOPK, compressed, step, train
 from tests.torch.models import loss, network
 
 LATE = ({"start_after": 5, "sync_every": 2}, {"start_after": 5, "sync_every": 2, "fragments": 2})
