@@ -23,6 +23,24 @@ from mpicomp.text.config import as_method
 from mpicomp.transports.calls import Operation
 
 
+def as_estimating(method: Any) -> EstimatingMethod:
+    """``method``, or that of a text.  Raises ``ConfigError`` for one that ``Aggregator`` does not take."""
+    method = as_method(method)
+    if not isinstance(method, EstimatingMethod):
+        name = type(method).__name__ if isinstance(method, Method) else repr(method)
+        also = " chooses the points where gradients are taken" if isinstance(method, Method) else ""
+        raise ConfigError(
+            f"{name}{also or ' is no method'}; allowed: a method of the form x - γ g, such as EF21SGDM. "
+            "For the others: mpicomp.Descent(method, x0)."
+        )
+    if method.elsewhere:
+        raise ConfigError(
+            f"{type(method).__name__} with {method.elsewhere} chooses the points where gradients are "
+            "taken; allowed: a method that takes them at x. For others: mpicomp.Descent(method, x0)."
+        )
+    return method
+
+
 class Aggregator(Resumable):
     """Estimate the mean gradient g over all workers, by a compressed method of the form x⁺ = x - γ g::
 
@@ -41,20 +59,7 @@ class Aggregator(Resumable):
     """
 
     def __init__(self, method: Method | str, like: Any, **options: Any) -> None:
-        method = as_method(method)
-        if not isinstance(method, EstimatingMethod):
-            name = type(method).__name__ if isinstance(method, Method) else repr(method)
-            also = " chooses the points where gradients are taken" if isinstance(method, Method) else ""
-            raise ConfigError(
-                f"{name}{also or ' is no method'}; allowed: a method of the form x - γ g, such as EF21SGDM. "
-                "For the others: mpicomp.Descent(method, x0)."
-            )
-        if method.elsewhere:
-            raise ConfigError(
-                f"{type(method).__name__} with {method.elsewhere} chooses the points where gradients are "
-                "taken; allowed: a method that takes them at x. For others: mpicomp.Descent(method, x0)."
-            )
-        super().__init__(method, like, **options)
+        super().__init__(as_estimating(method), like, **options)
 
     def __call__(self, gradient: Any, at: Any = None) -> Any:
         """The estimate of the mean gradient, new arrays like ``like``; collective.

@@ -18,7 +18,7 @@ from mpicomp.base.files import as_path
 from mpicomp.base.former import present_config
 from mpicomp.base.given_arrays import in_full
 from mpicomp.base.units import one_line, shortened
-from mpicomp.loops.stepping import NONE, SENT, SKIPPED, Stepping, operation
+from mpicomp.loops.stepping import NONE, SENT, SKIPPED, Stepping, check_options, operation
 from mpicomp.methods.base import Method
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.generations import Checks, is_count
@@ -38,6 +38,7 @@ class Resumable(Stepping):
     """A ``Stepping`` whose state can be saved and loaded; it has the same arguments."""
 
     def __init__(self, method: Method, like: Any, **options: Any) -> None:
+        check_options(options)
         super().__init__(method, like, **options)
         # A random name for this training, and the names of the trainings whose saved states it may replace.
         # Rank 0's are used.

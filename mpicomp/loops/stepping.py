@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial, wraps
+from inspect import signature
 from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from mpicomp import kernels
 from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import as_integer, as_seed, check_choice
-from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
+from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, unknown
 from mpicomp.base.given_arrays import in_full
 from mpicomp.base.units import shortened
 from mpicomp.compressors.base import Array
@@ -383,3 +384,12 @@ def _no_constants(method: Method) -> NoReturn:
         f'{type(method).__name__}: {" and ".join(asked)} says "theory", which follows from the constants '
         "of a problem, and here there is none: give a number."
     )
+
+
+def check_options(given: Iterable[str], of: Callable[..., Any] = Stepping.__init__) -> None:
+    """Raise ``ConfigError`` for an option that is none of the keywords of ``of`` and ``Stepping``."""
+    taken = {**signature(of).parameters, **signature(Stepping.__init__).parameters}
+    allowed = [name for name, one in taken.items() if one.kind is one.KEYWORD_ONLY]
+    for name in given:
+        if name not in allowed:
+            raise unknown("option", name, allowed)

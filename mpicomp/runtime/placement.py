@@ -78,7 +78,7 @@ class Placement:
 
     def __post_init__(self) -> None:
         if self.server not in SERVERS:
-            raise unknown("server", str(self.server), SERVERS)
+            raise unknown("server", self.server, SERVERS)
         if self.blocks is not None:
             as_integer("blocks", self.blocks)
             if self.server != "sharded":
@@ -87,14 +87,14 @@ class Placement:
                     "with server='sharded'."
                 )
         if self.device not in DEVICES:
-            raise unknown("device", str(self.device), DEVICES)
+            raise unknown("device", self.device, DEVICES)
         if self.cuda_aware not in CUDA_AWARE:
-            raise unknown("answer for cuda_aware", str(self.cuda_aware), CUDA_AWARE)
+            raise unknown("answer for cuda_aware", self.cuda_aware, CUDA_AWARE)
         timeout = self.stall_timeout
         if timeout is not None and not (isinstance(timeout, Real) and timeout > 0):
             raise ConfigError(f"stall_timeout={timeout!r}; allowed: a number of seconds above 0.")
         if self.on_failure not in ON_FAILURE:
-            raise unknown("on_failure", str(self.on_failure), ON_FAILURE)
+            raise unknown("on_failure", self.on_failure, ON_FAILURE)
         if self.survive and self.server in ("sharded", "allreduce"):
             raise ConfigError(
                 f"on_failure='shrink' cannot be combined with server={self.server!r}: a rank that dies takes "

@@ -63,7 +63,8 @@ class Content:
     def tensor(self, device: torch.device) -> Tensor:
         """A new tensor with this content."""
         if self.kept is None:
-            made: Any = torch.load(io.BytesIO(self.data), weights_only=False)  # of a rank of this program
+            file = io.BytesIO(self.data)
+            made: Any = torch.load(file, "cpu", weights_only=False)  # of a rank of this program
             return made.to(device)
         own = self._entries().clone()  # of memory that can be resized, which frombuffer's cannot
         return own.to(device).expand(self.shape)
@@ -71,7 +72,7 @@ class Content:
     def _entries(self) -> Tensor:
         assert self.kept is not None
         if not self.data:  # frombuffer refuses a count of 0
-            return torch.empty(self.kept, dtype=self.dtype)
+            return torch.empty(self.kept, dtype=self.dtype, device="cpu")
         return torch.frombuffer(bytearray(self.data), dtype=self.dtype).reshape(self.kept)
 
 

@@ -75,7 +75,7 @@ class Gloo:
         torch names a group by the number of groups that a process has made.  Where these numbers differ, two
         groups may have one name, and torch joins ranks of both.
         """
-        own = torch.tensor(ranks)
+        own = torch.tensor(ranks, device="cpu")  # whatever torch's default device
         told = [torch.empty_like(own) for _ in ranks]
         with self._naming(None):
             self._gloo.allgather([told], [own]).wait()

@@ -17,9 +17,9 @@ from mpicomp.base.checks import check_switch
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.base.files import as_path
 from mpicomp.base.units import one_line
-from mpicomp.loops.aggregator import Aggregator
+from mpicomp.loops.aggregator import Aggregator, as_estimating
+from mpicomp.loops.stepping import check_options
 from mpicomp.methods.base import Method
-from mpicomp.text.config import as_method
 from mpicomp.torch.alike import refuse_alone
 from mpicomp.torch.ddp import group_of
 from mpicomp.torch.opening import with_group
@@ -28,6 +28,7 @@ from mpicomp.torch.tensors import Tensors
 from mpicomp.torch.unused import in_backward, reached, unused_by_all
 from mpicomp.transports.openers import default_communicator
 
+_OF_COMPRESSED = ("module", "sync_every", "outer", "delay", "keep", "ahead", "fragments", "start_after")
 _ALL_USED, _SOME_UNUSED, _OTHER = 0, 1, 2  # sent to the other ranks: all parameters used; some not; others
 
 
@@ -72,6 +73,13 @@ class Hook:
         self, method: Method | str, *, overlap: bool = False, group: Any = None, **options: Any
     ) -> None:
         check_switch("overlap", overlap)
+        for name in options:
+            if name in _OF_COMPRESSED:
+                raise ConfigError(
+                    f"{name} in a hook of DDP, which averages gradients in every step: leave it out, or take "
+                    "mpicomp.torch.Compressed in place of DDP."
+                )
+        check_options(options, Hook.__init__)
         options = with_group(options | {"group": group})
         if options.get("workers") is not None:
             raise ConfigError(
@@ -88,7 +96,13 @@ class Hook:
                 "on_nonfinite='skip' in a hook of DDP; allowed: 'raise', as a hook cannot keep the optimiser "
                 "from its step. mpicomp.torch.Compressed in place of DDP leaves the step out on all ranks."
             )
-        self._method, self._options, self._overlap = as_method(method), options, overlap
+        self._method, self._options, self._overlap = as_estimating(method), options, overlap
+        if self._method.needs_function:
+            raise ConfigError(
+                f"{type(self._method).__name__} compares gradients at two points, and a hook of DDP has "
+                "those of one; allowed: methods of one gradient, such as EFSGD. mpicomp.torch.Compressed in "
+                "place of DDP takes it, by opt.step(closure)."
+            )
         self._leaving: Leaving | None = None
         self._buckets: list[_Bucket] = []
         self._aggregator: Aggregator | None = None

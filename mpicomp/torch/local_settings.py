@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from mpicomp.base.checks import plain_value
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
 from mpicomp.compressors import Absolute, Contractive
@@ -30,14 +31,14 @@ def as_keep(keep: Any) -> float | str:
     """``keep`` as a float, or "delay".  Raises ``ConfigError`` for anything else."""
     if isinstance(keep, str) and keep == DELAY:
         return keep
-    if _is_share(keep):
+    if _is_share(keep := plain_value(keep)):
         return float(keep)
     raise ConfigError(f'keep is {one_line(keep)}; allowed: a number from 0 to 1, or "delay".')
 
 
 def as_ahead(ahead: Any, method: Method, keep: float | str) -> float:
     """``ahead`` as a float.  Raises ``ConfigError`` unless it goes with ``method`` and ``keep``."""
-    if not _is_share(ahead):
+    if not _is_share(ahead := plain_value(ahead)):
         raise ConfigError(f"ahead is {one_line(ahead)}; allowed: a number from 0 to 1.")
     if ahead and not isinstance(method, MemoryMethod):
         raise ConfigError(

@@ -12,10 +12,10 @@ from mpicomp.base.checks import as_integer, check_switch
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
 from mpicomp.compressors import Identity
-from mpicomp.loops.aggregator import Aggregator
+from mpicomp.loops.aggregator import Aggregator, as_estimating
+from mpicomp.loops.stepping import check_options
 from mpicomp.methods import DCGD
 from mpicomp.methods.base import Method
-from mpicomp.text.config import as_method
 from mpicomp.torch.alike import numbered, refuse_alone
 from mpicomp.torch.buffers import Buffers, share, warn_of_buffers
 from mpicomp.torch.clipping import ClippingWatch
@@ -117,7 +117,8 @@ class Compressed(Stateful):
                 "a Compressed around a Compressed averages twice; allowed: an optimiser of torch."
             )
         check_switch("overlap", overlap)
-        method, options = as_method(method), with_group(options | {"group": group})
+        check_options(options, Compressed.__init__)
+        method, options = as_estimating(method), with_group(options | {"group": group})
         sync_every = as_integer("sync_every", sync_every)
         schedule, keep = Schedule(sync_every, delay, fragments), as_keep(keep)
         ahead = as_ahead(ahead, method, keep)

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from mpicomp.base.checks import as_integer
+from mpicomp.base.checks import as_integer, plain_value
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import human_bytes, human_time, one_line, parse_rate
 from mpicomp.compressors import BlockFloat, Identity, QuantizedTopK, TwoMeans
@@ -67,9 +67,9 @@ class Recipe:
         ones of ``Compressed``, or others in the place of the recipe's.
         """
         local = dict(self.options)
-        if self.outer is not None:
+        if self.outer is not None and isinstance(optimiser, Optimizer):  # Compressed refuses others
             trained = [p for _, _, p in numbered(optimiser) if p.requires_grad]
-            local["outer"] = torch.optim.SGD(trained, **self.outer)
+            local["outer"] = torch.optim.SGD(trained, **self.outer) if trained else None
         return Compressed(optimiser, self.method, module=module, **local | options)
 
     def __str__(self) -> str:
@@ -111,6 +111,7 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
         raise ConfigError(f"model is {one_line(model)}; allowed: a torch Module.")
     if not isinstance(link, str):
         raise ConfigError(f'link is {one_line(link)}; allowed: a text such as "100mbit".')
+    step_seconds = plain_value(step_seconds)
     given = isinstance(step_seconds, int | float) and not isinstance(step_seconds, bool)
     if not given or not 0 < step_seconds <= float_info.max:
         raise ConfigError(f"step_seconds is {one_line(step_seconds)}; allowed: a positive number.")

@@ -69,6 +69,11 @@ class Tensors(Packing):
                 )
             if p.dtype not in _FLOATS:
                 raise ConfigError(f"parameter {name!r} is {p.dtype}; allowed: float16, bfloat16, 32 or 64.")
+            if not p.numel():
+                raise ConfigError(
+                    f"parameter {name!r} of shape {tuple(p.shape)} has no entries; allowed: one or more. "
+                    "requires_grad_(False) leaves it out."
+                )
         if len(devices := {p.device for p in parameters.values()}) > 1:
             raise ConfigError(f"the parameters are on {len(devices)} devices; allowed: all on one.")
         _refuse_overlap(parameters)
@@ -136,7 +141,7 @@ class Tensors(Packing):
         Raises ``ConfigError`` for a sparse gradient.
         """
         if gradients is None:
-            gradients = [p.grad for p in self.parameters]
+            gradients = [None if self._has_none(p) else p.grad for p in self.parameters]
         try:  # detached: after backward(create_graph=True) gradients have a graph
             return self._joined(
                 [
@@ -151,8 +156,13 @@ class Tensors(Packing):
             raise
 
     def without_gradient(self) -> set[int]:
-        """The numbers of the parameters whose p.grad is None."""
-        return {j for j, p in enumerate(self.parameters) if p.grad is None}
+        """The numbers of the parameters that have no gradient, or are frozen."""
+        return {j for j, p in enumerate(self.parameters) if self._has_none(p)}
+
+    @staticmethod
+    def _has_none(p: nn.Parameter) -> bool:
+        """Whether ``p`` has no gradient; that of a frozen one is of before it was frozen."""
+        return p.grad is None or not p.requires_grad
 
     def set_part(self, flat: Tensor, j: int, gradient: Tensor) -> None:
         """Copy the gradient of parameter j into its slice of ``flat``, a tensor made by ``empty``.
@@ -164,7 +174,7 @@ class Tensors(Packing):
 
     def empty(self) -> Tensor:
         """A new tensor of the vector's length and type, on the vector's device."""
-        where = "cpu" if self.device is None else self.parameters[0].device
+        where = "cpu" if self.device is None else self.parameters[0].device  # and not torch's default device
         return torch.empty(self.parts.size, dtype=self._dtype, device=where)
 
     def vector(self, flat: Tensor) -> Array:
@@ -270,9 +280,9 @@ def _span(p: Tensor) -> tuple[int, int]:
 
 def _places(p: Tensor) -> Tensor:
     """The byte in the storage of ``p`` at which each of its entries begins."""
-    places = torch.tensor(p.storage_offset())
+    places = torch.tensor(p.storage_offset(), device="cpu")
     for size, stride in zip(p.shape, p.stride(), strict=True):
-        places = places.unsqueeze(-1) + torch.arange(size) * stride
+        places = places.unsqueeze(-1) + torch.arange(size, device="cpu") * stride
     return places.reshape(-1) * p.element_size()
 
 

@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
 import torch
 
-from mpicomp import DCGD, EFSGD, ConfigError, Identity, TopK
+from mpicomp import DCGD, EFSGD, ConfigError, DoubleSqueeze, Identity, TopK
 from mpicomp.torch import Compressed
 from tests.torch.loops import TOPK, step
 from tests.torch.models import loss, network, values
@@ -75,6 +75,30 @@ def test_a_parameter_that_is_frozen_later_stays():
     before = model[0].weight.clone()
     step(opt, model, 1)
     assert torch.equal(model[0].weight, before)
+
+
+@pytest.mark.parametrize("to_none", [True, False])
+@pytest.mark.parametrize(
+    "method", [EFSGD(TopK(k=4)), DoubleSqueeze(TopK(k=4), TopK(k=4))], ids=["up", "both"]
+)
+def test_what_the_method_keeps_for_it_waits_until_it_is_unfrozen(method, to_none):
+    """Also where its old gradient is cleared to zeros, or not at all.  SGD of rate 1 applies all at last."""
+    torch.manual_seed(5)
+    one, two = (torch.nn.Parameter(torch.zeros(8)) for _ in range(2))
+    opt = Compressed(torch.optim.SGD([one, two], lr=1.0), method)
+    total = torch.zeros(2, 8)
+    for k in range(60):
+        if k == 20:
+            two.grad = None
+        else:
+            opt.zero_grad(set_to_none=to_none)
+        one.requires_grad_(not 4 <= k < 18 and not 20 <= k < 30)
+        given = torch.randn(2, 8) * (k < 40)
+        given[0] *= one.requires_grad
+        (given * torch.stack([one, two])).sum().backward()
+        total += given
+        opt.step()
+    torch.testing.assert_close(torch.stack([one, two]).detach(), -total, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize("ahead", [0, 0.5])

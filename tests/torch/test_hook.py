@@ -309,9 +309,20 @@ def test_what_ddp_cannot_do_with_a_hook_is_refused():
     p = torch.ones(3, requires_grad=True)
     with pytest.raises(ConfigError, match="optimize_ddp='python_reducer' gives the hook single gradients"):
         hook(Hook(TOPK), (p.detach(), p))  # as torch does there
-    ddp = hooked(network(), Hook(MARINA(RandK(k=0.5), p=0.5, gamma=0.1)))
-    with pytest.raises(ConfigError, match="MARINA asks for gradients of one f_i"):
-        loss(ddp, 0, 0).backward()
+    for method in (MARINA(RandK(k=0.5), p=0.5, gamma=0.1), "marina(Q=randk(k=0.5), p=0.5)"):
+        with pytest.raises(ConfigError, match=r"MARINA compares gradients at two points.*opt\.step\(closure"):
+            Hook(method)
+    with pytest.raises(ConfigError, match=r"TopK.* is no method; allowed: a method of the form x - γ g"):
+        Hook(TopK(k=1))
+
+
+def test_options_that_a_hook_does_not_have_are_refused():
+    with pytest.raises(ConfigError, match=r"^sync_every in a hook of DDP.*take mpicomp\.torch\.Compressed"):
+        Hook(TOPK, sync_every=8)
+    with pytest.raises(
+        ConfigError, match=r"^unknown option 'block'. Did you mean 'blocks'\? Allowed: overlap"
+    ):
+        Hook(TOPK, block=2)
 
 
 def test_a_rank_whose_data_has_ended_joins_with_zeros():
@@ -333,3 +344,27 @@ def test_compressed_warns_of_a_ddp_which_sends_whole_gradients(recwarn):
     with pytest.warns(UserWarning, match="averages whole gradients in every step") as told:
         Compressed(torch.optim.SGD(ddp.parameters(), lr=0.1), TOPK, module=ddp)
     assert told[0].filename == __file__
+
+
+@pytest.mark.parametrize("local", [{}, {"sync_every": 2}])
+def test_torch_s_default_device_changes_nothing(local):
+    """As where a program says torch.set_default_device("cuda") and its model is on the host."""
+    found = []
+    for device in ("cpu", "meta"):
+        model = network(normed=True)
+        model.register_buffer("sparse", torch.eye(3).to_sparse())
+        model.register_buffer("empty", torch.empty(0))
+        strided = torch.nn.Parameter(torch.zeros(4, 6)[:, ::2])
+        sgd = torch.optim.SGD([*model.parameters(), strided], lr=0.1)
+        group = torch.distributed.group.WORLD
+        with torch.device(device):
+            opt = Compressed(sgd, FEEDBACK, module=model, group=group, **local)
+        for k in range(4):
+            opt.zero_grad()
+            loss(model, 0, k).backward()
+            with torch.device(device):
+                opt.step()
+                opt.load_state_dict(opt.state_dict())
+        opt.aggregator.close()
+        found.append(values(torch.nn.ParameterList(model.parameters())))
+    assert found[0] == found[1]

@@ -6,6 +6,7 @@ import warnings
 from itertools import pairwise
 from threading import Event
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
@@ -31,6 +32,7 @@ from mpicomp import (
 from mpicomp.base.errors import RecordError
 from mpicomp.torch import Compressed, load, save
 from mpicomp.torch.fragments import Schedule, cut
+from mpicomp.torch.local_settings import as_ahead, as_keep
 from tests.torch.loops import TOPK, step
 from tests.torch.models import loss, network, values
 
@@ -356,6 +358,11 @@ def test_outer_leaves_alone_what_the_optimiser_does_not_have(fragments):
         step(opt, model, k)
     assert all(torch.equal(p, q) for p, q in zip(body, before, strict=True))
     assert opt.aggregator.steps
+
+
+def test_a_share_of_numpy_is_a_number():
+    assert as_keep(np.float32(0.5)) == 0.5 and type(as_keep(np.int64(1))) is float
+    assert as_ahead(np.float32(0.5), EFSGD(TopK(k=1)), 0.0) == 0.5
 
 
 def test_a_share_is_the_same_as_an_integer_and_as_a_float():

@@ -475,6 +475,15 @@ def test_arguments_of_other_kinds_are_refused():
         Compressed(sgd, TOPK, module="m")
     with pytest.raises(ConfigError, match="outer is 'o'; allowed: a torch "):
         Compressed(sgd, TOPK, module=model, sync_every=2, outer="o")
+    for local in ({}, {"sync_every": 2}, {"start_after": 2}, {"sync_every": 2, "fragments": 2}):
+        with pytest.raises(ConfigError, match=r"^TopK.* is no method; allowed: a method of the form x - γ g"):
+            Compressed(sgd, TopK(k=1), module=model, **local)
+    with pytest.raises(
+        ConfigError, match=r"^unknown option 'model'. Did you mean 'module'\? Allowed: module, "
+    ):
+        Compressed(sgd, TOPK, model=model)
+    with pytest.raises(ConfigError, match=r"^unknown device device\(type='cpu'\). Did you mean 'cpu'\?"):
+        Compressed(sgd, TOPK, module=model, device=torch.device("cpu"))
     opt = Compressed(sgd, TOPK, module=model, workers=2)
     with pytest.raises(ConfigError, match=r"gradient of a worker is missing.*opt\.collect\(i\)"):
         opt.step()

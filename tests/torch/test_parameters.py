@@ -138,7 +138,9 @@ REFUSED = {
         torch.arange(6.0).unfold(0, 3, 1)
     ),
     "entries of 'p' and 'layer.weight' are the same memory": lambda: overlapping(),
-    "part 'p' has the shape (0,)": lambda: With(torch.empty(0)),
+    "parameter 'p' of shape (0,) has no entries; allowed: one or more. requires_grad_(False)": lambda: With(
+        torch.empty(0)
+    ),
     "'p' is on the meta device": lambda: With(torch.empty(3, device="meta")),
     "parameter 'p' is on the meta device": lambda: With(torch.empty(3, device="meta"), False),
     "'p' has no shape yet: call the model once": lambda: With(nn.UninitializedParameter()),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
@@ -106,6 +109,26 @@ def test_an_outer_optimiser_of_ones_own():
 
 def test_a_step_of_no_time_is_delayed_by_half_a_period():
     assert recipe(linear(), link="10mbit", step_seconds=5e-324).options["delay"] == 4
+
+
+@pytest.mark.parametrize("seconds", [np.float32(0.25), np.float64(0.25), Fraction(1, 4)])
+def test_a_time_that_was_measured_in_another_type_is_a_number(seconds):
+    assert str(recipe(linear(), link="10mbit", step_seconds=seconds)) == str(
+        recipe(linear(), link="10mbit", step_seconds=0.25)
+    )
+
+
+def test_what_is_no_optimiser_is_refused():
+    """The outer optimiser is made of the inner one's parameters."""
+    local = recipe(linear(), link="10mbit", step_seconds=0.02)
+    assert local.outer is not None
+    model = network()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigError, match=r"optimiser is Sequential.*; allowed: a torch Optimizer"):
+        local.compressed(model, sgd)
+    model.requires_grad_(False)
+    with pytest.raises(ConfigError, match="no parameter of the optimiser needs a gradient"):
+        local.compressed(sgd, model)
 
 
 def test_what_is_wrong_is_said():
