@@ -21,6 +21,7 @@ from mpicomp.base.units import one_line, shortened
 from mpicomp.loops.stepping import NONE, SENT, SKIPPED, Stepping, check_options, operation
 from mpicomp.methods.base import Method
 from mpicomp.runtime import checkpoint
+from mpicomp.runtime.alike import from_difference
 from mpicomp.runtime.generations import Checks, is_count
 from mpicomp.runtime.saved import fitting
 from mpicomp.transports.calls import Operation
@@ -207,8 +208,9 @@ class Resumable(Stepping):
         for name in {**theirs, **self._config}:
             there, here = theirs.get(name), self._config.get(name)
             if not isinstance(there, str | None) or there != here:
+                then, now = from_difference(str(there), str(here))
                 raise ConfigError(
-                    f"the state is of another run: {name} is {there} there and {here} here."
+                    f"the state is of another run: {name} is {then} there and {now} here."
                     f"{checkpoint.remedy(name, there)}"
                 )
         rank, held = self.transport.rank, {name for name in state if not name.startswith("config.")}

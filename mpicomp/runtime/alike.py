@@ -24,7 +24,7 @@ def refuse_unlike(told: Sequence[Mapping[str, str]]) -> None:
         for name in {**told[0], **theirs}:
             other, own = (str(facts.get(name)) for facts in (theirs, told[0]))
             if other != own:
-                other, own = _from_difference(other, own)
+                other, own = from_difference(other, own)
                 raise ConfigError(
                     f"rank {rank} has {name} = {other}, and rank 0 has {own}: all ranks give the same."
                     + " Seed what is drawn, and read copies of one file." * (name == "data"),
@@ -37,7 +37,7 @@ def as_text(fact: Any) -> str:
     return fact if isinstance(fact, str) else _ADDRESS.sub("", " ".join(in_full(fact).split()))
 
 
-def _from_difference(*texts: str) -> list[str]:
+def from_difference(*texts: str) -> list[str]:
     """``texts``; of long ones, such as the parts of a large model, what is around their first difference."""
     if max(map(len, texts)) <= _LONG:
         return [*texts]

@@ -22,6 +22,7 @@ from mpicomp.base.errors import ConfigError, MpicompError, RecordError
 from mpicomp.base.files import flush_folder, write_atomically
 from mpicomp.base.former import present_config
 from mpicomp.runtime import generations, saved
+from mpicomp.runtime.alike import from_difference
 from mpicomp.runtime.generations import FORMAT, MANIFEST, Checks, DamageError, read_manifest
 from mpicomp.transports import Transport
 
@@ -152,8 +153,9 @@ def _refuse_other(place: Path, theirs: dict[str, str], config: dict[str, str]) -
     for field in {**theirs, **config}:
         there, here = theirs.get(field), config.get(field)
         if there != here:
+            then, now = from_difference(str(there), str(here))
             raise RecordError(
-                f"{place} belongs to another run: {field} is {there} there and {here} here."
+                f"{place} belongs to another run: {field} is {then} there and {now} here."
                 f"{remedy(field, there)}"
             )
 

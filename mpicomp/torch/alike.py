@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -39,16 +40,31 @@ def check_same(facts: list[Fact], tell_all: Callable[[int], list[int]]) -> None:
 
 
 def refuse_alone(transport: Transport, comm: Any) -> None:
-    """Raise ``ConfigError`` if torch.distributed has several processes, and MPI only this one.
+    """Raise ``ConfigError`` if there are several processes, and ``transport`` has only this one.
 
     Where ``comm`` is a process group, its processes are those that were asked for.
     """
-    processes = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    joined = dist.is_available() and dist.is_initialized()
+    processes = dist.get_world_size() if joined else 1
     if transport.ranks == 1 < processes and not OPENER.takes(comm):
         raise ConfigError(
             f"torch.distributed has {processes} processes, and MPI knows of this one alone, so each would "
             f"train alone: give group=torch.distributed.group.WORLD, or start with `mpirun -n {processes}`."
         )
+    if transport.ranks == 1 and not joined and comm is None and (said := _said_processes()) > 1:
+        raise ConfigError(
+            f"WORLD_SIZE, RANK and MASTER_ADDR say that {said} processes were started, and each would train "
+            'alone: first call torch.distributed.init_process_group("gloo"), or unset WORLD_SIZE.'
+        )
+
+
+def _said_processes() -> int:
+    """How many processes the variables of torch's rendezvous say there are; 1 unless all are set.
+
+    Launchers other than torchrun set them too, such as DeepSpeed's and Kubernetes' operators.
+    """
+    given = [os.environ.get(name, "") for name in ("WORLD_SIZE", "RANK", "MASTER_ADDR")]
+    return int(given[0]) if all(given) and given[0].isdecimal() else 1
 
 
 def numbered(optimiser: Optimizer) -> Iterator[tuple[int, int, nn.Parameter]]:

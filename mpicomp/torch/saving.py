@@ -54,10 +54,20 @@ def save(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
     The two newest states are kept.  Not saved: random number generators, schedulers, data loaders.
     Raises ``ConfigError`` for an entry that ``load`` could not read, such as an object in a parameter group.
     """
+    _check_kinds(opt, model)
     opt.exchange()
     opt.aggregator.tell_all(0, Operation.SAVE)  # all ranks save, and no exchange is under way
     blobs = opt.aggregator.transport.raise_on_all(lambda: _blobs(opt, model))
     opt.aggregator.save(folder, opt.aggregators[1:], **blobs)
+
+
+def _check_kinds(opt: Any, model: Any) -> None:
+    """Raise ``ConfigError`` unless ``opt`` is a ``Compressed`` and ``model`` a module."""
+    for name, given, kind in (("opt", opt, Compressed), ("model", model, nn.Module)):
+        if not isinstance(given, kind):
+            raise ConfigError(
+                f"{name} is {one_line(given)}; allowed: a {kind.__name__}: (folder, opt, model)."
+            )
 
 
 def _blobs(opt: Compressed, model: nn.Module) -> dict[str, Blob]:
@@ -107,6 +117,7 @@ def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
     The training then continues bit for bit, if its batches and random numbers do.  Raises ``RecordError`` if
     the state is damaged, or belongs to another method, seed, model, number of workers or ``sync_every``.
     """
+    _check_kinds(opt, model)
     if opt.local is not None:
         opt.local.check_own()
     common, own = Blob(), Blob()

@@ -466,6 +466,19 @@ def test_a_count_above_the_number_of_entries_is_refused_at_once(options):
         Compressed(torch.optim.SGD(model.parameters(), lr=0.1), EF21SGDM(TopK(9)), **options)
 
 
+def test_processes_that_torch_has_not_joined_are_refused(monkeypatch):
+    """As of a launcher other than torchrun: each would train alone."""
+    rendezvous = {"WORLD_SIZE": "2", "RANK": "0", "MASTER_ADDR": "localhost"}
+    for name, value in rendezvous.items():
+        compressed(network())  # one variable alone may be another program's
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=r"say that 2 processes were started.*first call torch.distributed"):
+        compressed(network())
+    for value in ("1", "x", ""):
+        monkeypatch.setenv("WORLD_SIZE", value)
+        compressed(network())
+
+
 def test_arguments_of_other_kinds_are_refused():
     model = network()
     sgd = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -77,6 +77,42 @@ def test_saved_with_other_local_steps_is_refused(tmp_path):
         assert (values(its_model), other.aggregator.steps) == before
 
 
+def test_the_state_of_another_large_model_is_refused_by_its_first_difference(tmp_path):
+    """Without a list of all layers of both."""
+
+    def made(last):
+        model = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(60)), torch.nn.Linear(2, last))
+        return Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model), model
+
+    opt, model = made(2)
+    save(tmp_path / "s", opt, model)
+    other, its_model = made(3)
+    said = (
+        r"another run: parts is \.\. .*60\.weight: torch torch\.float32 \(2, 2\).* there and \.\. .*\(3, 2\)"
+    )
+    for refused, load_it in (
+        (RecordError, lambda: load(tmp_path / "s", other, its_model)),
+        (ConfigError, lambda: other.load_state_dict(opt.state_dict())),
+    ):
+        with pytest.raises(refused, match=said) as told:
+            load_it()
+        assert len(str(told.value)) < 700
+
+
+def test_other_arguments_in_another_order_are_refused(tmp_path):
+    model = network()
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model)
+    for use in (save, load):
+        for given in ((model, opt), (opt.inner, model)):
+            with pytest.raises(
+                ConfigError, match=r"^opt is S.*; allowed: a Compressed: \(folder, opt, model\)"
+            ):
+                use(tmp_path / "s", *given)
+        with pytest.raises(ConfigError, match=r"^model is None; allowed: a Module: \(folder, opt, model\)"):
+            use(tmp_path / "s", opt, None)
+    assert not (tmp_path / "s").exists()
+
+
 @pytest.mark.parametrize("options", [{}, {"sync_every": 2, "outer": True}])
 def test_a_rate_that_numpy_has_computed_is_loaded_again(options, tmp_path):
     """torch reads no number of numpy's without running pickled code."""
