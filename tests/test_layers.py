@@ -126,7 +126,7 @@ HOMES = {
     "threadpoolctl": {"base/blas.py"},
     "pandas": {
         "runtime/frames.py",
-        "runtime/run.py",
+        "runtime/result.py",
         "lab/experiment/results.py",
     },  # the last two for its types
 }

@@ -31,7 +31,8 @@ from mpicomp.lab.bench.timed_run import costs, timed_run
 from mpicomp.lab.experiment.suite import Entry, Suite
 from mpicomp.lab.experiment.tuning import tune
 from mpicomp.methods import Method
-from mpicomp.runtime.run import Run, run
+from mpicomp.runtime.result import Run
+from mpicomp.runtime.run import run
 from mpicomp.text.config import to_text
 
 Say = Callable[[str], None]  # shows a progress message

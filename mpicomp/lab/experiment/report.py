@@ -31,7 +31,7 @@ from mpicomp.lab.experiment.styling import PLAIN, Look, check_format
 from mpicomp.lab.experiment.tables import markdown
 from mpicomp.runtime.observation import FULL, NEVER
 from mpicomp.runtime.record import Row
-from mpicomp.runtime.run import Run
+from mpicomp.runtime.result import Run
 from mpicomp.text.config import parse_method, parse_problem, to_text
 from mpicomp.text.own_classes import without_imports
 
