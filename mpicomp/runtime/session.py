@@ -50,7 +50,7 @@ Callback = Callable[[int, Row, Array], Any]
 def _identity(
     loop: Loop, problem: Problem, observation: Observation, x0_sha256: str | None
 ) -> dict[str, str]:
-    """The texts, by name, in which a resumed run must agree with the earlier run; the first determine the rest.
+    """The texts, by name, in which a resumed run agrees with the earlier one; the first determine the rest.
 
     In runs of older versions those from "blocks" on are missing; such runs had the defaults.
     """

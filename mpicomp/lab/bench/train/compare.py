@@ -22,7 +22,7 @@ from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.base.interpreter import interpreter
 from mpicomp.base.units import one_line
 from mpicomp.lab.bench.hosts import CONTROL, Hosts
-from mpicomp.lab.jobs.launch import find_launcher
+from mpicomp.lab.jobs.launcher import find_launcher
 
 RANKS = 4
 # Learning rates by optimiser, the usual one first.
