@@ -49,8 +49,8 @@ TORCH = (
     "group_meeting",
     "hook",
     "late",
-    "local_settings",
     "local_steps",
+    "local_warnings",
     "opening",
     "optimiser",
     "overlap",
@@ -62,6 +62,7 @@ TORCH = (
     "stateful",
     "steps",
     "tensors",
+    "timing",
     "unused",
     "wrapping",
 )

@@ -49,7 +49,7 @@ def is_in_ddp(parameter: nn.Parameter) -> bool:
 def warn_of_ddp(module: nn.Module | None) -> None:
     """Warn if ``module`` is a DDP: its backward sends whole gradients, whatever an optimiser sends."""
     if isinstance(module, DistributedDataParallel):
-        warnings.warn(AROUND, stacklevel=3)
+        warnings.warn(AROUND, stacklevel=4)
 
 
 def _in_memory() -> list[DistributedDataParallel]:
