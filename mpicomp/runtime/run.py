@@ -194,7 +194,7 @@ def run(
 
 @contextmanager
 def _left_in_order(t: Transport, close: bool) -> Iterator[None]:
-    """On leaving, close ``t`` if ``close``; an error that this rank has alone ends the job first."""
+    """After the ``with`` block close ``t``, if ``close``.  Any error but ``MpicompError`` aborts the job."""
     try:
         yield
     except MpicompError:  # the same on all ranks
@@ -209,7 +209,7 @@ def _left_in_order(t: Transport, close: bool) -> Iterator[None]:
 
 
 def _refuse_unlike_arguments(t: Transport, given: dict[str, Any], problem: Problem, method: Method) -> None:
-    """Raise ``ConfigError`` on all ranks if one of them called ``run`` with other arguments; collective."""
+    """Raise ``ConfigError`` on all ranks if their arguments of ``run`` differ; collective."""
     given = given | t.raise_on_all(lambda: facts_of(problem)) | {"method": method}
     told: Any = t.collect({name: as_text(value) for name, value in given.items()})
     t.ask_server(lambda: refuse_unlike(told))

@@ -50,9 +50,10 @@ Callback = Callable[[int, Row, Array], Any]
 def _identity(
     loop: Loop, problem: Problem, observation: Observation, x0_sha256: str | None
 ) -> dict[str, str]:
-    """The texts, by name, in which a resumed run agrees with the earlier one; the first determine the rest.
+    """The settings, as texts by name, that must be the same when a run is resumed.
 
-    In runs of older versions those from "blocks" on are missing; such runs had the defaults.
+    They are compared in this order, because the first ones determine others.  Records of older versions lack
+    "blocks" and those after it; such runs had the defaults.
     """
     config = {"method": type(loop.method).__name__, "problem": repr(problem)}
     config |= {"data": fingerprint_of(problem), "workers": str(loop.transport.n), "seed": str(loop.seed)}

@@ -33,7 +33,7 @@ def warn_of_momentum(fragments: Sequence[Fragment], outer: Optimizer) -> None:
 
 
 def _sends_later(fragment: Fragment) -> bool:
-    """Whether error feedback may have much to send later, by alpha, which holds for the worst vector."""
+    """Whether a compressor of the error feedback may drop much: its worst-case alpha is below ``_KEEPS``."""
     method, d, n = fragment.aggregator.method, fragment.tensors.parts.size, fragment.aggregator.workers
     given = [getattr(method, f.name) for f in fields(method)]
     keeps = [C.alpha(d, n) if isinstance(C, Contractive) else 0.0 for C in given if isinstance(C, _BIASED)]

@@ -42,6 +42,7 @@ class Compressed(Stateful):
 
     It is an ``Optimizer``, so learning-rate schedules and parameter groups work with it.  ``GradScaler`` does
     too, but not with ``sync_every`` above 1 or ``overlap``.
+
     optimiser   a torch optimiser whose step needs no closure.  Do not add parameters to it, or unfreeze any,
                 afterwards
     method      a method for ``Aggregator``, or its text

@@ -307,7 +307,7 @@ def break_evens(timings: list[Timing]) -> list[BreakEven]:
 
 
 def _break_even(own: list[Any], other: list[Any]) -> BreakEven:
-    """``own`` and ``other`` have a ``Timing`` for each rate; the model takes the servers of the slowest."""
+    """``own`` and ``other`` have a ``Timing`` for each rate; the model takes the servers of the first."""
     first, against = own[0], other[0]
     low, high = crossing([t.rate for t in own], [t.seconds for t in own], [t.seconds for t in other])
     predicted = break_even(
