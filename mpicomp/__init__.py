@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mpicomp.methods import *  # noqa: F403
     from mpicomp.problems import *  # noqa: F403
     from mpicomp.runtime import callbacks as callbacks
-    from mpicomp.runtime.run import Run as Run
+    from mpicomp.runtime.result import Run as Run
     from mpicomp.runtime.run import run as run
 
 # The annex registers its problems here, where nothing below it names it.
@@ -64,7 +64,8 @@ for _module, _names in {
     "loops.descent": "Descent",
     "methods": "Method",
     "problems": "Constants FiniteSum Objective Problem",
-    "runtime.run": "Run run",
+    "runtime.result": "Run",
+    "runtime.run": "run",
 }.items():
     _PLACES |= {name: f"mpicomp.{_module}:{name}" for name in _names.split()}
 

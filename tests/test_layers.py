@@ -49,8 +49,8 @@ TORCH = (
     "group_meeting",
     "hook",
     "late",
-    "local_settings",
     "local_steps",
+    "local_warnings",
     "opening",
     "optimiser",
     "overlap",
@@ -62,6 +62,7 @@ TORCH = (
     "stateful",
     "steps",
     "tensors",
+    "timing",
     "unused",
     "wrapping",
 )
@@ -126,7 +127,7 @@ HOMES = {
     "threadpoolctl": {"base/blas.py"},
     "pandas": {
         "runtime/frames.py",
-        "runtime/run.py",
+        "runtime/result.py",
         "lab/experiment/results.py",
     },  # the last two for its types
 }

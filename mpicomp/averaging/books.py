@@ -55,9 +55,9 @@ class Books:
         self.ledger.paper_bits_down += charged
 
     def charge_down(self, down: Any, key: Key) -> int:
-        """The bits that the paper charges for the broadcast ``down``, to one worker; on the server.
+        """The bits that the paper charges for sending ``down`` to one worker; call it on the server.
 
-        Where they are no count, ``check`` raises that from now on: other ranks have not met it.
+        If ``paper_bits_down`` returns no count, ``check`` raises the error later: only this rank has it.
         """
         try:
             return self._count("paper_bits_down", self.method.paper_bits_down(down, self.d, key))
@@ -66,7 +66,7 @@ class Books:
             return 0
 
     def _count(self, name: str, bits: Any) -> int:
-        """``bits``, which ``name`` of the method gave: of one's own, it may give anything."""
+        """``bits``, which the method's ``name`` gave.  Raises ``ConfigError`` if a user's gives no count."""
         return (
             as_integer(f"{type(self.method).__name__}.{name}", bits, least=0)
             if self.method.of_ones_own

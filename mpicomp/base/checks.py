@@ -14,7 +14,7 @@ from mpicomp.base.errors import ConfigError
 
 
 def plain_value(value: Any) -> Any:
-    """``value`` as a Python number or text if it is one of numpy or a fraction; anything else itself.
+    """A number or text of numpy, or a ``Fraction``, as Python's; any other ``value`` itself.
 
     A configuration is written as text, and numpy writes np.float64(0.1) and np.str_('f4').
     """
@@ -87,7 +87,7 @@ def check_probability(name: str, value: float) -> None:
 
 
 def check_rate(name: str, value: float) -> None:
-    """Raise ``ConfigError`` unless 0 < value <= 1, where that is no probability."""
+    """Raise ``ConfigError`` unless 0 < value <= 1, for a number that is no probability."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
         raise ConfigError(f"{name}={value!r}; allowed: a number above 0 and at most 1.")
 

@@ -1,4 +1,4 @@
-"""Inheritance: methods that follow from others of their class, and fields that hold Python's values."""
+"""Replace inherited methods that no longer fit a subclass, and convert numpy's values in dataclass fields."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from mpicomp.base.checks import plain_value
 
 
 def depth(cls: type, name: str) -> int:
-    """How many of its bases, in the order of inheritance, lie before the one whose ``name`` the class has."""
+    """The index in ``cls.__mro__`` of the first class that defines ``name``; 0 is ``cls`` itself."""
     return next(i for i, kind in enumerate(cls.__mro__) if name in vars(kind))
 
 
 def outdated(cls: type, name: str, *others: str) -> bool:
-    """Whether ``cls`` has ``name``, which follows from ``others``, from further up than one of these."""
+    """Whether ``name`` is inherited from further up the bases than one of ``others``, which it has to fit."""
     return depth(cls, name) > min(depth(cls, other) for other in others)
 
 
 def renew(cls: type, name: str, *others: str, plain: Callable[..., Any]) -> None:
-    """Let ``cls`` have ``plain`` for ``name``, if the one that it has inherited is outdated."""
+    """Set ``cls.name`` to ``plain`` if the inherited one is ``outdated``."""
     if outdated(cls, name, *others):
         setattr(cls, name, plain)
 
 
 def hold_plain_values(cls: Any) -> None:
-    """Let objects of ``cls``, a frozen dataclass, hold Python's numbers and texts where given numpy's.
+    """Convert numpy's numbers and texts in the fields of ``cls``, a frozen dataclass, to Python's.
 
-    They are converted before ``__post_init__`` of ``cls`` checks them.  A class without checks of its own has
-    those that it inherits, or takes what it is given.
+    They are converted before ``__post_init__`` of ``cls`` checks them.  A class that does not define
+    ``__post_init__`` is left as it is.
     """
     check = vars(cls).get("__post_init__")
     if check is None:

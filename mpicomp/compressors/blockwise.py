@@ -98,7 +98,7 @@ class Blockwise(Compressor):
         return self.C.selects
 
     def coordinates(self, buf: Any, d: int, key: Key) -> Support:
-        """Those of the message ``buf`` of a block; call it on a compressor ``of_block``."""
+        """The coordinates of the message ``buf`` of one block; call it on a compressor ``of_block``."""
         assert self.only is not None
         return self._coder(self.only, d).coordinates(buf, d, _named(key, self.only))
 
@@ -154,7 +154,7 @@ class _Contractive(Blockwise, Contractive):
 
 
 class _UnbiasedAndContractive(_Unbiased, _Contractive):
-    """As Identity and Lossless are."""
+    """Unbiased and contractive, as Identity and Lossless are."""
 
 
 class _Absolute(Blockwise, Absolute):
@@ -163,7 +163,7 @@ class _Absolute(Blockwise, Absolute):
 
 
 class _OfNoKind(Blockwise):
-    """As a compressor is that has no constants."""
+    """Blocks of a compressor that is neither unbiased, contractive nor absolute."""
 
 
 _CLASSES: list[tuple[Any, ...]] = [

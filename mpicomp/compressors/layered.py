@@ -209,7 +209,7 @@ class _Contractive(Layered, Contractive):
 
 
 class _UnbiasedAndContractive(_Unbiased, _Contractive):
-    """As Identity and Lossless are."""
+    """Unbiased and contractive, as Identity and Lossless are."""
 
 
 class _Absolute(Layered, Absolute):

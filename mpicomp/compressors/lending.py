@@ -28,7 +28,7 @@ def lend(cls: type) -> None:
 
 @contextmanager
 def _lent(array: Any, call: str, what: str) -> Iterator[Any]:
-    """``array``, read-only in the ``with`` block.  Raises ``ConfigError`` if ``call`` meets that."""
+    """``array``, read-only in the ``with`` block.  Raises ``ConfigError`` if ``call`` writes into it."""
     if isinstance(array, np.ndarray):
         array = array.view()
         array.flags.writeable = False
@@ -41,7 +41,7 @@ def _lent(array: Any, call: str, what: str) -> Iterator[Any]:
 
 
 def _compressing(compress: Callable[..., Any]) -> Callable[..., Any]:
-    """``compress`` of a class of one's own, which may not change x, and returns memory of the caller's."""
+    """Wrap a user's ``compress``: x is read-only there, and its caller gets a copy of the message."""
 
     @wraps(compress)
     def careful(self: Any, x: Any, key: Any) -> Any:
@@ -65,7 +65,7 @@ def _compressing(compress: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _decompressing(decompress_add: Callable[..., None]) -> Callable[..., None]:
-    """``decompress_add`` of a class of one's own, which may not change the message: others decode it too."""
+    """Wrap a user's ``decompress_add``: the message is read-only there, since other ranks decode it too."""
 
     @wraps(decompress_add)
     def careful(self: Any, buf: Bytes, out: Any, key: Any, scale: float = 1.0) -> None:
@@ -76,7 +76,7 @@ def _decompressing(decompress_add: Callable[..., None]) -> Callable[..., None]:
 
 
 def _counting(paper_bits: Callable[..., Any]) -> Callable[..., int]:
-    """``paper_bits`` of a class of one's own, as a Python integer."""
+    """Wrap a user's ``paper_bits``: it returns a Python integer, or raises ``ConfigError``."""
 
     @wraps(paper_bits)
     def careful(self: Any, buf: Bytes, d: int, key: Any) -> int:

@@ -124,7 +124,7 @@ class TiledTopK(Contractive):
         return sum(tiles.count * k for tiles, k in self._groups(d))
 
     def _code(self, d: int) -> tuple[bool, int]:
-        """Whether positions have symbols of one width in a tile, and the bytes that they take."""
+        """(whether positions are coded as symbols and not by the index code, the bytes that they take)."""
         symbols = sum(packed_nbytes(tiles.count * k, _width(tiles)) for tiles, k in self._groups(d))
         indices = index_nbytes(d, self._kept(d))
         return symbols < indices, min(symbols, indices)
@@ -155,12 +155,12 @@ def _starts(groups: Groups) -> list[int]:
 
 
 def _indices(groups: Groups, ordered: list[Indices]) -> Indices:
-    """The indices in x of indices in the vectors of the tiles of each shape."""
+    """Convert the indices ``ordered`` into the tiles of each shape to indices into x."""
     return np.concatenate([tiles.indices(o) for o, (tiles, _) in zip(ordered, groups, strict=True)])
 
 
 def _of_symbols(code: Bytes, groups: Groups) -> list[Indices]:
-    """The indices in the vectors of tiles from symbols of one width.
+    """Decode symbols to indices into the tiles of each shape.
 
     Raises ``MessageError`` unless the symbols of each tile are an increasing set.
     """
@@ -180,9 +180,9 @@ def _of_symbols(code: Bytes, groups: Groups) -> list[Indices]:
 
 
 def _of_index_code(code: Bytes, groups: Groups, d: int) -> list[Indices]:
-    """The indices in the vectors of tiles from an index code.
+    """Decode an index code to indices into the tiles of each shape.
 
-    Raises ``MessageError`` unless each tile has its k.
+    Raises ``MessageError`` unless each tile has its k indices.
     """
     every = decode_indices(code, d, sum(tiles.count * k for tiles, k in groups))
     first, found = 0, []

@@ -118,8 +118,8 @@ def refuse_reordered_split(data: Any, split: Any) -> None:
 def _refuse_reordered(name: str, one: Any, name_of_other: str, other: Any, what: str) -> None:
     """Raise ``DataError`` if ``one`` and ``other``, of pandas, have one index in two orders.
 
-    Rows are paired with the entries of ``other`` by their places, so that each row would have the entry of
-    another.  Both have names in messages, and ``what`` is that of the other's entries.
+    Row i is paired with entry i of ``other``, whatever the index says, so rows would get wrong entries.
+    ``name``, ``name_of_other`` and ``what``, for the entries of ``other``, are their names in the message.
     """
     rows: Any = getattr(one, "index", None)
     entries: Any = getattr(other, "index", None)

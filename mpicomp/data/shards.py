@@ -62,8 +62,8 @@ def shard_sizes(n: int, y: NDArray[Any], split: Split) -> list[int]:
 def rows_of(i: int, n: int, y: NDArray[Any], split: Split, seed: int = 0) -> slice | NDArray[np.intp]:
     """The indices of the rows of worker i out of n; y, shape (m,), has the labels of all rows.
 
-    The rows are put in an order and cut into n runs whose lengths differ by at most one, the longer
-    runs first; no row is dropped.  The order is
+    The rows are put in an order and cut into n pieces whose lengths differ by at most one, the longer
+    pieces first; no row is dropped.  The order is
 
     * ``contiguous``: the order of the file;
     * ``shuffled``: a random permutation drawn from ``seed``, which does not depend on n;

@@ -1,7 +1,7 @@
 """Read files compressed by bzip2 or xz, of one stream or several, as parallel compressors write them.
 
-Python's own readers take what follows a whole stream for the end of the file if it is no stream: a damaged
-start of a stream would drop all rows after it without a word.
+Python's own readers stop silently where the bytes after a stream do not begin another one.  So if the start
+of a stream were damaged, all rows from there on would be lost without an error.
 """
 
 from __future__ import annotations

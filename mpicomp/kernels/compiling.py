@@ -17,6 +17,7 @@ from mpicomp.base.interpreter import interpreter
 
 PACKAGE = "mpicomp.kernels.compiled"
 
+_NO_COLOURS = "NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING"
 _SECOND = "import sys; from mpicomp.kernels import compiling; compiling.second(*sys.argv[1:])"
 
 
@@ -43,8 +44,7 @@ def everything(folder: Path) -> ModuleType:
 
 def imported(folder: Path, modules: Sequence[str]) -> ModuleType:
     """Import ``modules``, whose kernels are in ``folder`` or are compiled into it; returns the last one."""
-    import numba
-
+    numba = _plain_numba()
     config: Any = numba.config
     ours = {"CACHE_DIR": str(folder), "CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}  # and no other
     before = {name: getattr(config, name, "") for name in ours}
@@ -59,11 +59,30 @@ def imported(folder: Path, modules: Sequence[str]) -> ModuleType:
         vars(config).update(before)
 
 
+def _plain_numba() -> Any:
+    """numba, imported without colours unless the user chose some, and settled in its configuration.
+
+    Where colorama is installed, colours end each process with an escape code on standard output, which
+    mpirun writes into files too.
+    """
+    plain = "numba" not in sys.modules and not {"NUMBA_COLOR_SCHEME", _NO_COLOURS} & os.environ.keys()
+    if plain:
+        os.environ[_NO_COLOURS] = "1"
+    try:
+        numba = import_module("numba")
+    finally:
+        if plain:
+            del os.environ[_NO_COLOURS]
+    # Where its variables have changed, numba does this as it compiles, and forgets what was set meanwhile.
+    numba.config.reload_config()
+    return numba
+
+
 def made_for() -> str:
     """What machine code depends on, except the source: Python, numba, the processor, checked indices."""
-    import numba
     from llvmlite import binding
 
+    numba = _plain_numba()
     config: Any = numba.config
     cpu = binding.get_host_cpu_name(), sorted(binding.get_host_cpu_features().items())
     return repr((sys.version, numba.__version__, cpu, bool(config.BOUNDSCHECK)))

@@ -47,7 +47,7 @@ class Kernels(ABC):
 
     @abstractmethod
     def top_k_of_tiles(self, x: Float, tiles: Tiles, k: int) -> Indices:
-        """``top_k`` of each tile of the matrix x: indices in the vector of the tiles one after the other."""
+        """``top_k`` of each tile of the matrix x, as increasing indices into ``tiles.of(x).ravel()``."""
 
     @abstractmethod
     def at_least(self, x: Float, lam: float) -> Indices:

@@ -39,14 +39,14 @@ class Tiles:
         return self.rows * self.columns
 
     def of(self, x: Float) -> Float:
-        """The tiles of the matrix whose rows x holds one after the other, shape (count, size)."""
+        """The tiles of the matrix that x holds row by row, one tile a row: shape (count, size)."""
         stop, end = self.top + self.down * self.rows, self.left + self.across * self.columns
         matrix = x.reshape(-1, self.width)[self.top : stop, self.left : end]
         cut = matrix.reshape(self.down, self.rows, self.across, self.columns)
         return cut.swapaxes(1, 2).reshape(self.count, self.size)
 
     def indices(self, ordered: Indices) -> Indices:
-        """The indices in x of indices in the vector of the tiles, one after the other."""
+        """Convert indices into ``of(x).ravel()`` to indices into x."""
         tile, position = ordered // self.size, ordered % self.size
         row = self.top + tile // self.across * self.rows + position // self.columns
         column = self.left + tile % self.across * self.columns + position % self.columns
@@ -67,7 +67,7 @@ def tiles_of(rows: int, columns: int, t: int) -> tuple[Tiles, ...]:
 
 
 def _pieces(m: int, t: int) -> Iterator[tuple[int, int, int]]:
-    """(where they begin, their number, their length) for the longer and the shorter pieces of m entries."""
+    """Cut m entries: yield (first entry, number, length) of the longer pieces, if any, and of the shorter."""
     pieces = -(-m // t)
     short, longer = divmod(m, pieces)
     if longer:

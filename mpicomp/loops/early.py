@@ -27,12 +27,12 @@ from mpicomp.runtime.rounds import Rounds
 
 
 class Early:
-    """The early sending of this rank's one worker, in the rounds ``at`` with sharded averaging.
+    """Send the blocks of this rank's one worker early, in the rounds of ``at``, with sharded averaging.
 
     slices  the slice of each block in the gradient, shape (d,)
 
     A round is ``begin``, ``bring`` for each block from the last to the first, and then either ``commit`` with
-    the rest of ``Sharded.play``, or ``drop``; all ranks do the same of the two.
+    the rest of ``Sharded.play``, or ``drop``.  All ranks commit, or all drop.
     Raises ``ConfigError`` if a worker's step needs more than one block at a time.
     """
 

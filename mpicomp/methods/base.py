@@ -273,7 +273,7 @@ class Method(ABC):
         """The part of the worker's last vector that compression dropped, in units of a gradient, shape (d,).
 
         None if the method does not keep it.  A method with error feedback overrides this.  The total error of
-        a run is the sum of the squared norms.
+        a run is the sum over rounds of its squared norm, mean over workers.
         """
         return None
 

@@ -1,4 +1,4 @@
-"""Refuse a run or a loop that the ranks were not given alike: they would mix two, or wait for ever."""
+"""Refuse a run or a loop whose arguments differ between ranks: they would mix two runs, or wait for ever."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the text of an object that ha
 
 
 def refuse_unlike(told: Sequence[Mapping[str, str]]) -> None:
-    """Raise ``ConfigError``, which names the first difference, unless all ranks have told rank 0's facts.
+    """Raise ``ConfigError``, which names the first difference, if some rank's facts are not rank 0's.
 
     ``told`` has each rank's facts, texts by name, in rank order.
     """
@@ -33,12 +33,12 @@ def refuse_unlike(told: Sequence[Mapping[str, str]]) -> None:
 
 
 def as_text(fact: Any) -> str:
-    """``fact`` in one line, without what differs between ranks though nothing was given differently."""
+    """A text itself; any other ``fact`` in one line, without memory addresses, which differ between ranks."""
     return fact if isinstance(fact, str) else _ADDRESS.sub("", " ".join(in_full(fact).split()))
 
 
 def from_difference(*texts: str) -> list[str]:
-    """``texts``; of long ones, such as the parts of a large model, what is around their first difference."""
+    """``texts``, each cut to the characters around their first difference if one of them is long."""
     if max(map(len, texts)) <= _LONG:
         return [*texts]
     same = sum(1 for _ in takewhile(lambda letters: len({*letters}) == 1, zip(*texts, strict=False)))
@@ -50,9 +50,9 @@ def from_difference(*texts: str) -> list[str]:
 
 
 def facts_of(problem: Problem) -> dict[str, Any]:
-    """What all ranks have in common of ``problem``: its data and all of it; of a user's own, the class alone.
+    """The facts about ``problem`` that must be equal on all ranks, by name: its data and its fields.
 
-    There a rank may hold the data of its own workers, or the name of its own file.
+    Of a user's own problem it is the class alone: its fields may hold this rank's data, or name its file.
     """
     if _has_ones_own(problem):
         return {"problem": type(problem)}
@@ -60,6 +60,6 @@ def facts_of(problem: Problem) -> dict[str, Any]:
 
 
 def _has_ones_own(problem: Problem) -> bool:
-    """Whether ``problem``, or one that it is made of, is of a user's own class."""
+    """Whether ``problem``, or a problem in one of its fields, is of a user's own class."""
     inside = [one for one in vars(problem).values() if isinstance(one, Problem)]
     return problem.of_ones_own or any(map(_has_ones_own, inside))

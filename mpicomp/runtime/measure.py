@@ -27,8 +27,7 @@ class Meter:
 
     epochs  passes over the worker's samples; for an objective without a fixed set of samples, full gradients
             plus the number of samples drawn
-    error   the sum over rounds of |e|², where e is the residual of error feedback, as a gradient; 0 for a
-            method without one
+    error   the sum over rounds of |e|², where e is ``Method.residual``; 0 for a method without one
     """
 
     epochs: float = 0.0

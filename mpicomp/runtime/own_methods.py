@@ -26,7 +26,7 @@ Kinds = dict[str, Any]  # a field's name, as in a checkpoint -> an array or a nu
 def unchanged(replica: Any, method: Method) -> Iterator[None]:
     """In the ``with`` block, a worker's step, the arrays of the replica are read-only.
 
-    Raises ``ConfigError`` if the step meets that, or puts another value into a field.
+    Raises ``ConfigError`` if the step writes into one, or puts another value into a field.
     """
     held = {f.name: getattr(replica, f.name) for f in fields(replica)}
     locked = [a for a in held.values() if isinstance(a, np.ndarray) and a.flags.writeable]

@@ -72,7 +72,7 @@ class Placement:
     on_failure: str = setting(
         "end",
         "If a rank dies, end the job (end), or go on with the other ranks (shrink; needs Open MPI's "
-        "ULFM, and --server shared or dedicated).",
+        "ULFM, and messages averaged by rank 0).",
         ON_FAILURE,
     )
 

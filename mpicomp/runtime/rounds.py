@@ -111,7 +111,7 @@ class Rounds:
         return stop
 
     def _check_kept(self, began: Kinds) -> None:
-        """Let all ranks raise an error if a method of one's own has made its records other ones."""
+        """Let ``check`` raise an error if a user's own method has changed a shape or type in its records."""
         try:
             check_kinds(self.method, began, self._own_states())
         except ConfigError as error:

@@ -1,17 +1,17 @@
-"""``mpicomp.run``: run a method on a problem; and ``Run``, its result."""
+"""``mpicomp.run``: run a method on a problem."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mpicomp import kernels
-from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.checks import as_integer, as_seed
 from mpicomp.base.errors import ConfigError, MpicompError, keeping
 from mpicomp.base.files import as_path_or_none
@@ -22,106 +22,22 @@ from mpicomp.kernels.threads import threads
 from mpicomp.keys import clear_cached_draws
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
-from mpicomp.runtime import bars, plotting
+from mpicomp.runtime import bars
 from mpicomp.runtime.alike import as_text, facts_of, refuse_unlike
-from mpicomp.runtime.audit import Audit, Verified
+from mpicomp.runtime.audit import Audit
 from mpicomp.runtime.devices import open_device
-from mpicomp.runtime.frames import frame
-from mpicomp.runtime.glance import on, on_in_full, run_html, run_line
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.loop import Loop
 from mpicomp.runtime.observation import Observation
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.preparation import load_kernels
 from mpicomp.runtime.record import Row
+from mpicomp.runtime.result import Run, result_of
 from mpicomp.runtime.resume import Resume
 from mpicomp.runtime.session import Callback, Session
 from mpicomp.runtime.signals import stop_on_signals
 from mpicomp.text.config import as_method, as_problem
 from mpicomp.transports import Transport
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-
-@dataclass(frozen=True)
-class Run:
-    """The result of ``mpicomp.run``, equal on all ranks.  ``method`` has its step sizes as numbers."""
-
-    method: Method
-    problem: Problem
-    workers: int
-    ranks: int
-    seed: int
-    server: str  # who averaged, one of ``placement.SERVERS``
-    blocks: int  # the number of blocks of the coordinates; 1 if they were not cut
-    observe: int | str  # the samples on which f and ∇f of the rows were evaluated; see ``Observation``
-    status: str  # why it ended: "rounds", "target", "max_bytes", "max_seconds", "callback" or "interrupted"
-    rows: list[Row]
-    ledger: Ledger
-    x: Array  # the final model, shape (d,), measured in the last row: the server's own if it keeps one
-    iterates_sha256: str  # the hash of all iterates, in hexadecimal (see ``Digest``)
-    resumed_after: int  # rounds done before the last resume; phases, sent and verified count since then
-    phases: list[dict[str, float]]  # seconds by phase, for each rank
-    sent: list[list[int]]  # bytes that each rank passed to MPI: [messages, observations]
-    lost: list[dict[str, Any]]  # the ranks that died (see ``Session``); phases and sent do not have them
-    verified: Verified | None  # the independent byte count, if it was asked for and there are several ranks
-
-    def to_frame(self) -> DataFrame:
-        """The rows as a pandas DataFrame, with the columns of ``Row``.
-
-        Raises ``ConfigError`` if pandas is not installed.
-        """
-        return frame(((), row) for row in self.rows)
-
-    def plot(self, **words: Any) -> Any:
-        """``mpicomp.plot`` of this run, with its arguments; returns matplotlib's axes."""
-        return plotting.plot(self, **words)
-
-    def __repr__(self) -> str:
-        what = f"Run of {on(repr(self.method), repr(self.problem))}, {self.workers} workers"
-        return run_line(what, self.rows, self.status)
-
-    def _repr_html_(self) -> str:
-        what = f"{on_in_full(repr(self.method), repr(self.problem))}, {self.workers} workers"
-        return run_html(what, self.rows, self.status)
-
-    def summary(self) -> dict[str, Any]:
-        """The outcome as a dict of numbers, texts and lists, as in summary.json."""
-        last = self.rows[-1]
-        return {
-            "method": repr(self.method),
-            "problem": repr(self.problem),
-            "n": self.workers,
-            "d": self.x.size,
-            "ranks": self.ranks,
-            "seed": self.seed,
-            "server": self.server,
-            "blocks": self.blocks,
-            "status": self.status,
-            "rounds": last.round,
-            "observe": self.observe,
-            "f": last.f,
-            "grad_norm_sq": last.grad_norm_sq,
-            "x_norm": last.x_norm,
-            "up_bytes": last.up_bytes,
-            "down_bytes": last.down_bytes,
-            "set_up_bytes": self.ledger.set_up_bytes,
-            "paper_bits_up": last.paper_bits_up,
-            "paper_bits_down": last.paper_bits_down,
-            "seconds": last.seconds,
-            "iterates_sha256": self.iterates_sha256,
-            "lost": self.lost,
-            "up_bytes_by_worker": self.ledger.up.tolist(),
-            "resumed_after": self.resumed_after,
-            "mpi_bytes_sent": [messages for messages, _ in self.sent],
-            "observation_bytes_sent": [observations for _, observations in self.sent],
-            "verified_by": self.verified.counter if self.verified else None,
-            "mpi_bytes_counted": self.verified.bytes if self.verified else None,
-            "mpi_messages_counted": self.verified.messages if self.verified else None,
-            "wire_bytes_sent": self.verified.wire if self.verified else {},
-            "phases": self.phases,
-        }
 
 
 def run(
@@ -249,49 +165,59 @@ def run(
     t = transport or placement.connect(workers)
     if t.is_server and t.ranks > workers + placement.dedicated:
         _mention_idle_ranks(t.ranks, workers, placement.dedicated)
-    try:
+    with _left_in_order(t, close=transport is None):
         t.raise_on_all(threads)  # refused now, whether or not kernels are compiled later
         with stop_on_signals(t) as asked, kernels.using(t.raise_on_all(lambda: open_device(device))):
-            given = {
-                "seed": seed,
-                "out": None if out is None else "a folder",
-                "resume": resume,
-                "checkpoint_every": checkpoint_every,
-            }
+            given = {"seed": seed, "out": None if out is None else "a folder"}
+            given |= {"resume": resume, "checkpoint_every": checkpoint_every}
             given |= asdict(limits) | asdict(observation) | {"server": server, "blocks": blocks}
-            given |= t.raise_on_all(lambda: facts_of(problem)) | {"method": method}
-            told: Any = t.collect({name: as_text(value) for name, value in given.items()})
-            t.ask_server(lambda: refuse_unlike(told))
+            _refuse_unlike_arguments(t, given, problem, method)
             loop = Loop(method, problem, t, seed, x0, server, placement.block_count(workers))
             load_kernels(t, limits.rounds * workers, loop.x.size)
-            digest = t.ask_server(
-                lambda: None if x0 is None else sha256(as_array("x0", x0).tobytes()).hexdigest()
-            )
-            resuming = Resume(resume)
-            session = Session(loop, method, problem, limits, observation, folder, resuming, digest, callback)
+            start, digest = Resume(resume), t.ask_server(lambda: _sha256(x0))
+            session = Session(loop, method, problem, limits, observation, folder, start, digest, callback)
             try:
                 audit = Audit(t, loop.ledger, loop.rounds.averaging.booked) if verify_bytes else None
                 watched = bars.shown(progress, bars.rounds(limits.rounds))
                 with keeping(lambda: session.recorder.rows), watched as advance:
                     status = session.run(checkpoint_every, advance, asked.begin)
-                result = _result(session, problem, status, audit.check() if audit else None)
+                result = result_of(session, problem, status, audit.check() if audit else None)
                 session.save()
                 t.raise_on_all(lambda: session.conclude(result.summary()))
                 if status == "interrupted":
                     asked.agree(t)
+                return result
             finally:
                 session.recorder.close()
                 clear_cached_draws()  # draws that lie on a device
+
+
+@contextmanager
+def _left_in_order(t: Transport, close: bool) -> Iterator[None]:
+    """After the ``with`` block close ``t``, if ``close``.  Any error but ``MpicompError`` aborts the job."""
+    try:
+        yield
     except MpicompError:  # the same on all ranks
-        if transport is None:
+        if close:
             t.close()
         raise
     except BaseException:
         t.abort()
         raise
-    if transport is None:
+    if close:
         t.close()
-    return result
+
+
+def _refuse_unlike_arguments(t: Transport, given: dict[str, Any], problem: Problem, method: Method) -> None:
+    """Raise ``ConfigError`` on all ranks if their arguments of ``run`` differ; collective."""
+    given = given | t.raise_on_all(lambda: facts_of(problem)) | {"method": method}
+    told: Any = t.collect({name: as_text(value) for name, value in given.items()})
+    t.ask_server(lambda: refuse_unlike(told))
+
+
+def _sha256(x0: Array | None) -> str | None:
+    """The SHA-256 of a starting point that was given, in hexadecimal."""
+    return None if x0 is None else sha256(as_array("x0", x0).tobytes()).hexdigest()
 
 
 @cache  # once for all the runs of a comparison
@@ -300,32 +226,4 @@ def _mention_idle_ranks(ranks: int, workers: int, dedicated: bool) -> None:
     sys.stderr.write(
         f"mpicomp: {ranks} ranks for {workers} workers: {ranks - useful} without a worker, which compute "
         f"nothing. Use --ranks {useful}, or --workers {ranks - dedicated} or more.\n"
-    )
-
-
-def _result(session: Session, problem: Problem, status: str, verified: Verified | None) -> Run:
-    """The ``Run`` on every rank; the server broadcasts its rows and ledger.  Collective."""
-    loop, t = session.loop, session.loop.transport
-    collected: Any = t.collect(dict(t.clock.seconds)), t.collect(t.sent)
-    known = (session.recorder.rows, loop.ledger, loop.digest.value.hex(), *collected)
-    rows, ledger, digest, phases, sent = t.ask_server(lambda: known)
-    return Run(
-        method=loop.method,
-        problem=problem,
-        workers=loop.ledger.n,
-        ranks=t.ranks,
-        seed=loop.seed,
-        server=loop.server_name,
-        blocks=loop.blocks,
-        observe=session.observation.observe,
-        status=status,
-        rows=rows,
-        ledger=ledger,
-        x=kernels.to_host(loop.model()),
-        iterates_sha256=digest,
-        resumed_after=session.resumed_from,
-        phases=phases,
-        sent=sent,
-        lost=session.lost,
-        verified=verified,
     )

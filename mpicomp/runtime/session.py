@@ -47,6 +47,25 @@ Progress = Callable[[int, Row | None], None]
 Callback = Callable[[int, Row, Array], Any]
 
 
+def _identity(
+    loop: Loop, problem: Problem, observation: Observation, x0_sha256: str | None
+) -> dict[str, str]:
+    """The settings, as texts by name, that must be the same when a run is resumed.
+
+    They are compared in this order, because the first ones determine others.  Records of older versions lack
+    "blocks" and those after it; such runs had the defaults.
+    """
+    config = {"method": type(loop.method).__name__, "problem": repr(problem)}
+    config |= {"data": fingerprint_of(problem), "workers": str(loop.transport.n), "seed": str(loop.seed)}
+    config |= {"device": "cpu" if kernels.device() is None else "cuda"}
+    given = {f.name: getattr(loop.method, f.name) for f in fields(loop.method)}
+    config |= {f"method.{name}": in_full(value) for name, value in given.items()}
+    config |= {} if loop.blocks == 1 else {"blocks": str(loop.blocks)}
+    config |= {"server": "allreduce"} if loop.server_name == "allreduce" else {}
+    config |= {} if x0_sha256 is None else {"x0": f"sha256 {x0_sha256}"}
+    return config | ({} if observation.observe == FULL else {"observe": str(observation.observe)})
+
+
 class Session:
     """A run in progress, with its limits, its record and its checkpoints.
 
@@ -83,17 +102,7 @@ class Session:
         self.start_f: float | None = None
         self.saved: int | None = None  # the round of the newest checkpoint
         self.lost: list[dict[str, Any]] = []
-        # A resumed run must agree with the earlier run in these; the first ones determine the rest.
-        self.config = {"method": type(loop.method).__name__, "problem": repr(problem)}
-        self.config |= {"data": fingerprint_of(problem), "workers": str(t.n), "seed": str(loop.seed)}
-        self.config |= {"device": "cpu" if kernels.device() is None else "cuda"}
-        given = {f.name: getattr(loop.method, f.name) for f in fields(loop.method)}
-        self.config |= {f"method.{name}": in_full(value) for name, value in given.items()}
-        # In runs of older versions these are missing; a run without them has the defaults.
-        self.config |= {} if loop.blocks == 1 else {"blocks": str(loop.blocks)}
-        self.config |= {"server": "allreduce"} if loop.server_name == "allreduce" else {}
-        self.config |= {} if x0_sha256 is None else {"x0": f"sha256 {x0_sha256}"}
-        self.config |= {} if observation.observe == FULL else {"observe": str(observation.observe)}
+        self.config = _identity(loop, problem, observation, x0_sha256)
         if observation.samples is not None:
             t.raise_on_all(self._choose_samples)
         facts = {

@@ -173,7 +173,7 @@ def warn_of_buffers(parameters: list[nn.Parameter], transport: Transport) -> Non
         warnings.warn(
             "the model has buffers, such as BatchNorm's running means, which the ranks do not share: "
             "give module=model.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

@@ -22,8 +22,8 @@ AROUND = (
 def group_of(state: Any, overlap: bool) -> Any:
     """The process group of the DDP object whose hook has this ``state``; it is searched for in memory.
 
-    Raises ``ConfigError`` if DDP has the option skip_all_reduce_unused_params, or with ``overlap`` another
-    one by which parameters may be left out.
+    Raises ``ConfigError`` if DDP has the option skip_all_reduce_unused_params or, with ``overlap``,
+    find_unused_parameters or static_graph.
     """
     ddps = [m for m in _in_memory() if any(its is state for _, its in getattr(m, "_comm_hooks", ()))]
     if any(getattr(ddp, "skip_all_reduce_unused_params", False) for ddp in ddps):
@@ -49,7 +49,7 @@ def is_in_ddp(parameter: nn.Parameter) -> bool:
 def warn_of_ddp(module: nn.Module | None) -> None:
     """Warn if ``module`` is a DDP: its backward sends whole gradients, whatever an optimiser sends."""
     if isinstance(module, DistributedDataParallel):
-        warnings.warn(AROUND, stacklevel=3)
+        warnings.warn(AROUND, stacklevel=4)
 
 
 def _in_memory() -> list[DistributedDataParallel]:

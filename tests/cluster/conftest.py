@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mpicomp.lab.jobs.launch import OPENMPI_4
+from mpicomp.lab.jobs.launcher import OPENMPI_4
 from tests.cluster.slurm import Slurm, missing
 
 ROOT = Path(__file__).parents[2]

@@ -233,6 +233,38 @@ kernels = {
 print(len(kernels) > 20, sum(sum(k.stats.cache_misses.values()) for k in kernels))
 """
     assert run_python(code) == "True 0"
+    program = "import numba, os; os.environ['NUMBA_OPT'] = '3'" + code  # numba looks there as it compiles
+    assert run_python(program) == "True 0"
+
+
+COLORAMA = """
+import atexit
+class Codes:
+    def __getattr__(self, name):
+        return ""
+Fore = Style = Codes()
+__version__ = "0.4.6"
+def init():
+    atexit.register(print, "an escape code")
+reinit = deinit = lambda: None
+"""
+
+
+@pytest.mark.parametrize(("scheme", "coloured"), [({}, False), ({"NUMBA_COLOR_SCHEME": "dark_bg"}, True)])
+def test_numba_writes_no_escape_codes_unless_colours_were_chosen(scheme, coloured, tmp_path):
+    """With colorama installed each rank ended with one on standard output, in what mpirun wrote to a file."""
+    load_compiled()
+    (tmp_path / "colorama.py").write_text(COLORAMA)
+    code = """
+import os
+before = dict(os.environ)
+from mpicomp.kernels.loading import load_compiled
+load_compiled()
+print(dict(os.environ) == before)
+"""
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    said = run_python(code, PYTHONPATH=path, **scheme)
+    assert said == ("True\nan escape code" if coloured else "True")
 
 
 def test_where_no_folder_can_be_written_numpy_serves(tmp_path):

@@ -23,6 +23,7 @@ from mpicomp import MARINA, PermK
 from mpicomp.base import files
 from mpicomp.base.errors import RecordError
 from mpicomp.lab.jobs import launch
+from mpicomp.lab.jobs.launcher import find_launcher
 from mpicomp.problems import Quadratics
 from mpicomp.transports.orphan import segments
 from tests.support import byte_flips
@@ -32,7 +33,7 @@ from tests.support.launching import LIMIT, TESTS, mpirun
 
 
 def openmpi() -> bool:
-    return launch.find_launcher().vendor == "openmpi"
+    return find_launcher().vendor == "openmpi"
 
 
 # --- a rank fails or dies ---

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import mpicomp
-from mpicomp.lab.jobs.launch import find_launcher
+from mpicomp.lab.jobs.launcher import find_launcher
 from mpicomp.runtime.signals import stop_on_signals
 from mpicomp.transports.local import Local
 from tests.support.fault_injection import started

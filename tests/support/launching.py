@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.lab.jobs.launch import find_launcher
+from mpicomp.lab.jobs.launcher import find_launcher
 from mpicomp.transports.counters import find_library
 from mpicomp.transports.counters.shim import compiled
 

@@ -32,7 +32,7 @@ from mpicomp import (
 from mpicomp.base.errors import RecordError
 from mpicomp.torch import Compressed, load, save
 from mpicomp.torch.fragments import Schedule, cut
-from mpicomp.torch.local_settings import as_ahead, as_keep
+from mpicomp.torch.timing import Timing
 from tests.torch.loops import TOPK, step
 from tests.torch.models import loss, network, values
 
@@ -361,8 +361,9 @@ def test_outer_leaves_alone_what_the_optimiser_does_not_have(fragments):
 
 
 def test_a_share_of_numpy_is_a_number():
-    assert as_keep(np.float32(0.5)) == 0.5 and type(as_keep(np.int64(1))) is float
-    assert as_ahead(np.float32(0.5), EFSGD(TopK(k=1)), 0.0) == 0.5
+    for own in (np.float32(0.5), np.int64(1)):
+        made = Timing(2, 0, own, own, 1, 0, False)
+        assert made.keep == made.ahead == own and type(made.keep) is type(made.ahead) is float
 
 
 def test_a_share_is_the_same_as_an_integer_and_as_a_float():

@@ -1,7 +1,7 @@
 """The kernels compiled by numba.  To import a module here compiles its kernels: only ``loading`` does so.
 
 ``PARTS`` are modules that two processes may compile at the same time: no module of either part imports one of
-the other.  They take about as long.  The modules in neither import from both.
+the other.  Both take about equally long.  Modules in neither part may import from both.
 """
 
 PARTS = (

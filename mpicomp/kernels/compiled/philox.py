@@ -21,7 +21,7 @@ def name(stream: StreamName) -> Key:
 
 
 def words(stream: StreamName, start: int, count: int) -> Words:
-    """Words ``start .. start + count`` of the stream."""
+    """Words ``start``, .., ``start + count - 1`` of the stream."""
     first = start // 4
     out = np.empty(-(-(start - 4 * first + count) // 8) * 8, dtype=np.uint32)
     fill(name(stream), first, out)

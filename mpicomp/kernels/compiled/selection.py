@@ -225,7 +225,7 @@ def _bound(bits, k, mask):
 
 @kernel(*(void(read(u), int64, u, write(int64)) for u in BITS))
 def select(bits, k, mask, out):
-    """Begin ``out``, which has SPARE entries more, with the indices of the k largest magnitudes in order."""
+    """Write the indices of the k largest magnitudes, increasing, to ``out``, which has k + SPARE entries."""
     bound, above = _bound(bits, k, mask)
     if above == k:
         _collect(bits, 0, bound, mask, out)

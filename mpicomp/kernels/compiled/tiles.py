@@ -12,7 +12,7 @@ from mpicomp.kernels.tiles import Tiles
 
 
 def top_k_of_tiles(x: Float, tiles: Tiles, k: int) -> Indices:
-    """The indices, in the vector of the tiles one after the other, of the k largest magnitudes of each.
+    """The indices of the k largest magnitudes of each tile, as indices into ``tiles.of(x).ravel()``.
 
     They increase; ties go to the lowest index.
     """
@@ -32,7 +32,7 @@ def top_k_of_tiles(x: Float, tiles: Tiles, k: int) -> Indices:
 
 @kernel(*(void(read(u), *[int64] * 8, u, write(int64)) for u in BITS))
 def _select_each(bits, top, left, across, rows, columns, width, first, last, mask, out):
-    """Fill ``out`` with the indices in the tiles from ``first`` to the one before ``last``."""
+    """Fill ``out`` with the k chosen indices of each of the tiles first, .., last - 1."""
     size, k = rows * columns, out.size // (last - first)
     tile, chosen = np.empty(size, bits.dtype), np.empty(k + SPARE, np.int64)
     for i in range(first, last):

@@ -10,7 +10,7 @@ from mpicomp.kernels.definition.permutation import SMALL
 
 
 def words(on: Launching, stream: StreamName, start: int, count: int) -> Array:
-    """Words start .. start + count of the stream, uint32."""
+    """Words start, .., start + count - 1 of the stream, uint32."""
     out = on.empty(count, np.uint32)
     on.each(-(-(count + start % 4) // 4), "sparse", "words", start, count, *flat(stream), out)
     return out

@@ -3,7 +3,7 @@
 #include "arithmetic.cuh"
 #include "warp.cuh"
 
-// Words start .. start + count of a stream; a Philox block a thread.
+// Words start .. start + count - 1 of a stream; a Philox block a thread.
 KERNEL words(i64 start, i64 count, STREAM, u32* out) {
     i64 block = start / 4 + THREAD_INDEX, j = 4 * block - start;
     if (j >= count) return;

@@ -9,7 +9,7 @@ from mpicomp.kernels.tiles import Tiles
 
 
 def top_k_of_tiles(on: Launching, x: Array, tiles: Tiles, k: int) -> Array:
-    """The indices, in the vector of the tiles one after the other, of the k largest magnitudes of each."""
+    """The indices of the k largest magnitudes of each tile, as indices into ``tiles.of(x).ravel()``."""
     if k == tiles.size:
         return on.xp.arange(tiles.count * k)
     out, name = on.empty(tiles.count * k, np.int64), f"top_k_of_tiles_{suffix(x)}"

@@ -64,7 +64,7 @@ def _columns(key: tuple[int, int]) -> NDArray[np.uint64]:
 
 
 def words(stream: StreamName, start: int, count: int) -> Words:
-    """Words ``start .. start + count`` of the stream.
+    """Words ``start``, .., ``start + count - 1`` of the stream.
 
     The lowest counter lane numbers the blocks: word w is lane ``w % 4`` of block ``w // 4``.
     """

@@ -10,7 +10,7 @@ from mpicomp.kernels.tiles import Tiles
 
 
 def top_k_of_tiles(x: Float, tiles: Tiles, k: int) -> Indices:
-    """The indices, in the vector of the tiles one after the other, of the k largest magnitudes of each.
+    """The indices of the k largest magnitudes of each tile, as indices into ``tiles.of(x).ravel()``.
 
     They increase; ties go to the lowest index.
     """

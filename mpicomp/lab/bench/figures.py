@@ -102,7 +102,7 @@ def draw_traffic(rows: Sequence[dict[str, Any]]) -> Figure:
 def draw_training(rows: Sequence[dict[str, Any]]) -> Figure:
     """Draw plain DDP and the fastest other contestants: a row of panels a model, a panel for each place.
 
-    The last panel of a row has bytes through the busiest link for seconds, if there are links.
+    If there are links, the x axis of a row's last panel has bytes through the busiest link, not seconds.
 
     Curves are of the first seed, and one of ``rows`` at least has one; it is empty where that seed diverged
     before it had a score.  A contestant has the same colour in all panels: of the six with the least seconds

@@ -30,7 +30,7 @@ from typing import Self
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.interpreter import interpreter
-from mpicomp.lab.jobs.launch import Launcher, find_launcher
+from mpicomp.lab.jobs.launcher import Launcher, find_launcher
 
 MESSAGES, CONTROL = "10.77.0", "10.78.0"  # the first three bytes of the two networks' addresses
 

@@ -31,7 +31,8 @@ from mpicomp.lab.bench.timed_run import costs, timed_run
 from mpicomp.lab.experiment.suite import Entry, Suite
 from mpicomp.lab.experiment.tuning import tune
 from mpicomp.methods import Method
-from mpicomp.runtime.run import Run, run
+from mpicomp.runtime.result import Run
+from mpicomp.runtime.run import run
 from mpicomp.text.config import to_text
 
 Say = Callable[[str], None]  # shows a progress message
@@ -306,7 +307,7 @@ def break_evens(timings: list[Timing]) -> list[BreakEven]:
 
 
 def _break_even(own: list[Any], other: list[Any]) -> BreakEven:
-    """``own`` and ``other`` have a ``Timing`` for each rate; the model takes the servers of the slowest."""
+    """``own`` and ``other`` have a ``Timing`` for each rate; the model takes the servers of the first."""
     first, against = own[0], other[0]
     low, high = crossing([t.rate for t in own], [t.seconds for t in own], [t.seconds for t in other])
     predicted = break_even(

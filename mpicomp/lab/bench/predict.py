@@ -44,7 +44,7 @@ from mpicomp.lab.experiment.tables import markdown_table
 from mpicomp.methods import Method
 from mpicomp.methods.support.scattering import ScatteringMethod
 from mpicomp.problems import Problem
-from mpicomp.runtime.run import Run
+from mpicomp.runtime.result import Run
 from mpicomp.text.config import to_text
 from mpicomp.transports.base import AHEAD
 

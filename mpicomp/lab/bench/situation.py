@@ -44,7 +44,7 @@ class Situation:
     name      the situation, in words
     line      the text of a method
     measured  figures of a table, with a link to it, in Markdown
-    advised   whether ``advice`` may choose it; the other situations are not seen from what it is told
+    advised   whether ``advise`` may choose it; its arguments do not tell the other situations
     dense     whether the line is the uncompressed one
     batches   whether workers draw batches; else their gradients are full
     convex    whether f has to be convex, or must not be said to be; None: either

@@ -24,7 +24,7 @@ _DENSE = {
 
 
 def _one_coordinate(name: str, *rounds: int) -> tuple[Seen, ...]:
-    """What EF21 with one coordinate took on the six sets, beside L-BFGS."""
+    """Rounds of EF21 with one coordinate on the six data sets, beside those of L-BFGS."""
     rows = zip(_DENSE, rounds, strict=True)
     return tuple(Seen(of, Row(ROBUSTNESS, of, name, count), _DENSE[of]) for of, count in rows)
 
@@ -39,7 +39,7 @@ def _by_workers(name: str, dense: dict[int, int], rounds: dict[int, int]) -> tup
 
 
 def _to_accuracy(name: str, *steps: int) -> tuple[Seen, ...]:
-    """Steps of two networks to an accuracy, and of one to a loss, beside those of whole gradients."""
+    """Steps that train two networks to an accuracy and one to a loss, beside those with whole gradients."""
     cases = {"d = 99550": 360, "d = 999580": 240, "To a loss": 320}
     return tuple(
         Seen(case, Row(TRAINING, case, name, count), Row(TRAINING, case, "dense, ours", dense))

@@ -18,7 +18,8 @@ from mpicomp.lab.bench.cost_model import Costs
 from mpicomp.lab.jobs.launch import leave
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
-from mpicomp.runtime.run import Run, run
+from mpicomp.runtime.result import Run
+from mpicomp.runtime.run import run
 from mpicomp.text.config import parse_method, parse_problem
 from mpicomp.transports import connect
 from mpicomp.transports.launcher import launched_rank

@@ -28,7 +28,7 @@ from mpicomp.transports.launcher import launched_rank
 @click.option(
     "--xlim", metavar="A:B", help="Ends of the x axis, in its unit; A: or :B sets only one.  Needs one --x."
 )
-@click.option("--ylim", metavar="A:B", help="Ends of the y axis, likewise.")
+@click.option("--ylim", metavar="A:B", help="Ends of the y axis; A: or :B sets only one.")
 @click.option(
     "--style", default="screen", show_default=True, help="Sizes and fonts for a screen, paper or talk."
 )

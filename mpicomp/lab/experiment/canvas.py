@@ -56,7 +56,7 @@ def plain_label(label: str) -> str:
 
 
 def plain_title(title: str) -> str:
-    """``title`` for matplotlib, which draws text between two $ as a formula, or as it is if it is none."""
+    """``title`` for matplotlib: text between two $ is a formula, unless matplotlib cannot parse it."""
     from matplotlib.cbook import is_math_text
     from matplotlib.mathtext import MathTextParser
 

@@ -42,8 +42,9 @@ from mpicomp.methods import Method
 from mpicomp.problems.base import constants_of, fingerprint_of, parts_of
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row, read_facts, remove_run
+from mpicomp.runtime.result import Run
 from mpicomp.runtime.rounds import check_device
-from mpicomp.runtime.run import Run, run
+from mpicomp.runtime.run import run
 from mpicomp.transports import Transport, connect
 
 

@@ -21,7 +21,7 @@ MOST_CURVES = 6  # more than a reader can tell apart: each then has a number at 
 
 
 def letters(inches: float, font: float) -> int:
-    """The number of letters of ``font`` points that fit on a line of that many inches, at least 16."""
+    """The number of letters of ``font`` points that fit on a line ``inches`` long; at least 16."""
     return max(16, int(inches * 72 / (0.56 * font)))
 
 

@@ -31,7 +31,7 @@ from mpicomp.lab.experiment.styling import PLAIN, Look, check_format
 from mpicomp.lab.experiment.tables import markdown
 from mpicomp.runtime.observation import FULL, NEVER
 from mpicomp.runtime.record import Row
-from mpicomp.runtime.run import Run
+from mpicomp.runtime.result import Run
 from mpicomp.text.config import parse_method, parse_problem, to_text
 from mpicomp.text.own_classes import without_imports
 
@@ -67,9 +67,10 @@ def publish_study(folder: str | Path) -> dict[str, list[Line]]:
 def _draw_into(
     folder: Path, pictures: list[Picture], drawing: Callable[[list[Picture]], list[Any]], most: int = 1
 ) -> None:
-    """Save the figures of ``pictures`` as figure.png and so on; those of before, ``most`` at most, go.
+    """Save the figures of ``pictures`` as figure.png, figure-2.png, ..; remove up to ``most`` old ones first.
 
-    Warns, and saves none, where there is nothing to draw, too much of it, or no matplotlib.
+    Saves none if there are no curves.  Warns, and saves none, if they cannot be drawn, as without matplotlib.
+    Raises ``RecordError`` if an old figure cannot be removed.
     """
     for old in _numbered(folder / "figure.png", most):
         try:
@@ -181,7 +182,7 @@ def picture_of(comparison: Comparison) -> Picture:
 
 
 def _samples(observe: int | str) -> str:
-    """What a subtitle says of the samples that f of the rows is of; empty if it is of all."""
+    """The subtitle's words on the samples that f is evaluated on; empty if these are all, or none."""
     return "" if observe in (FULL, NEVER) else f"; f of {observe} samples of each worker"
 
 
@@ -228,7 +229,7 @@ def picture_of_runs(runs: Sequence[Run | Record]) -> Picture:
 
 
 def _manner(run: Run | Record) -> tuple[str, str]:
-    """The averaging of a run's messages, and its f(x⁰): runs of one method that differ there are apart."""
+    """(how messages are averaged, f(x⁰)): runs of one method make one curve only if both are equal."""
     if isinstance(run, Run):
         how = averaged(run.server, run.blocks)
     else:
@@ -238,9 +239,9 @@ def _manner(run: Run | Record) -> tuple[str, str]:
 
 
 def _picture(title: str, runs: Sequence[Run | Record], curves: dict[str, list[list[Row]]]) -> Picture:
-    """The picture of runs, which have one problem, number of workers, data and ``observe``.
+    """The picture of ``runs``.
 
-    Raises ``ConfigError`` if they differ in one of these.
+    Raises ``ConfigError`` if they differ in problem, number of workers, data or ``observe``.
     """
     facts = [_problem_and_workers(run) for run in runs]
     if len(set(facts)) > 1:
@@ -270,7 +271,7 @@ def _picture(title: str, runs: Sequence[Run | Record], curves: dict[str, list[li
 
 
 def _observe(run: Run | Record) -> str:
-    """The setting ``observe`` of the run; a record of one that observed all samples does not have it."""
+    """The setting ``observe`` of the run; a record leaves it out if it is the default, "full"."""
     held: Any = run.observe if isinstance(run, Run) else run.config.get("config", {}).get("observe", FULL)
     return str(held)
 

@@ -272,14 +272,14 @@ def read_study(out: Path) -> Study:
 
 
 def _study_of(out: Path) -> Suite | Study:
-    """What study.toml says, in the classes that this process has imported."""
+    """Parse study.toml, without importing a class that this process has not imported."""
     check_own(out / "study.toml")
     with without_imports():
         return load_file(out / "study.toml")
 
 
 def _suite_of(out: Path) -> Suite:
-    """What suite.toml says, in the classes that this process has imported."""
+    """Parse suite.toml, without importing a class that this process has not imported."""
     check_own(out / "suite.toml")
     with without_imports():
         return load_suite(out / "suite.toml")

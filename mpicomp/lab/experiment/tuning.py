@@ -29,7 +29,7 @@ from mpicomp.base.units import human_bytes
 from mpicomp.methods import Method
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.record import Row
-from mpicomp.runtime.run import Run
+from mpicomp.runtime.result import Run
 
 GROWTH = 8  # the most powers of two that are added at either end of a range
 TAIL = 0.1  # the last share of the rounds, over which f is averaged

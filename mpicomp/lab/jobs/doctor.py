@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from mpicomp.base.cores import cores
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.interpreter import interpreter
-from mpicomp.lab.jobs.launch import Launcher, find_launcher
+from mpicomp.lab.jobs.launcher import Launcher, find_launcher
 from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.record import describe_machine
 from mpicomp.transports.launcher import launched_ranks

@@ -15,7 +15,7 @@ from mpicomp.keys import Key
 class ClippedSum(Sum):
     """Adds scale · min{1, median_l |m_l| / |m_i|} · m_i for each worker i, separately in each part.
 
-    The norms are those of the decoded messages, so no worker can state another.  The server keeps the
+    The norms are those of the decoded messages, so no worker can claim another norm.  The server keeps the
     messages of the round until it knows all norms, and decodes each of them twice.
 
     C      the compressor of the messages

@@ -152,7 +152,7 @@ class WhitenedMethod(Method):
         return 0 if key.round == 0 else self.plain(self.Q).paper_bits_down(broadcast, d, key.before())
 
     def spread(self, c: Constants, d: int, n: int) -> tuple[float, float]:
-        """𝓛_max/n, with 𝓛_max in its place if the workers' draws are dependent (by Jensen); and ω_max.
+        """(𝓛_max/n, or 𝓛_max if the workers' draws depend on each other, by Jensen's inequality; ω_max).
 
         𝓛_max and ω_max are the largest 𝓛_i and ω of the workers' compressors.
 

@@ -14,7 +14,7 @@ from mpicomp.base.interpreter import interpreter
 from mpicomp.base.units import human_bytes, human_rate
 from mpicomp.lab.bench.hosts import Hosts
 from mpicomp.lab.experiment.tables import markdown_table
-from mpicomp.lab.jobs.launch import find_launcher
+from mpicomp.lab.jobs.launcher import find_launcher
 
 
 def time_averaging(

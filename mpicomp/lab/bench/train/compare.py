@@ -22,7 +22,7 @@ from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.base.interpreter import interpreter
 from mpicomp.base.units import one_line
 from mpicomp.lab.bench.hosts import CONTROL, Hosts
-from mpicomp.lab.jobs.launch import find_launcher
+from mpicomp.lab.jobs.launcher import find_launcher
 
 RANKS = 4
 # Learning rates by optimiser, the usual one first.
@@ -34,18 +34,18 @@ class Ask:
     """What to measure.
 
     models     pairs of "cnn" and about how many parameters, or of "transformer" and 0
-    rates      of the links, bits a second; None: the four ranks are on this host
-    steps      of each contestant, timed; a few more where turns ask for it
+    rates      rates of the links, bits a second; None: the four ranks are on this host
+    steps      the timed steps of each contestant; a few more are taken to fill its turns
     accuracy   None: time steps only; else train the CNN to this test accuracy
-    images     to train the CNN on, "fashion_mnist" or "digits"
-    loss       and the transformer to this loss, in nats a character
+    images     the images that train the CNN, "fashion_mnist" or "digits"
+    loss       None: time steps only; else train the transformer to this loss, in nats a character
     limit      seconds of training after which a contestant has missed the target
     most       steps of training after which it has missed the target; None: as many as it takes
-    optimiser  in the ranks: "sgd", with momentum, or "adamw"; see ``mpicomp.lab.bench.train.contestants``
+    optimiser  "sgd", with momentum, or "adamw", in the ranks; see ``mpicomp.lab.bench.train.contestants``
     labels     the contestants; None: all that step with this optimiser
     learning   a contestant's learning and outer rate by its label; None: the usual ones
     grid       learning rates to choose from, see ``mpicomp.lab.bench.train.target``
-    seeds      of the models' starts and the batches: a training to the target for each
+    seeds      seeds of the models' starts and the batches: a training to the target for each
     tuning     seeds of the trainings that choose from the grid
     """
 

@@ -42,7 +42,7 @@ def chosen(asked: dict[str, Any]) -> list[Contestant]:
 
 
 def competitors(asked: dict[str, Any]) -> list[Contestant]:
-    """Those of ``chosen`` to train to a target: not the floor, and not ``timed`` ones."""
+    """The contestants of ``chosen`` that train to a target: neither the floor nor ``timed`` ones."""
     return [c for c in chosen(asked) if c.side != "floor" and not c.timed]
 
 

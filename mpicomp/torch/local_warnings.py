@@ -1,60 +1,24 @@
-"""Check the settings of local steps, and warn of those that overshoot."""
+"""Warn of optimisers and methods whose local steps overshoot or never meet."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
-from mpicomp.base.checks import plain_value
-from mpicomp.base.errors import ConfigError
-from mpicomp.base.units import one_line
 from mpicomp.compressors import Absolute, Contractive
 from mpicomp.methods import OneBitAdam
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.lmo_method import LMOMethod
-from mpicomp.methods.support.memory import MemoryMethod
 from mpicomp.torch.alike import numbered
 from mpicomp.torch.fragments import Fragment
 
-DELAY = "delay"  # a value of ``keep``
 _BIASED = Contractive | Absolute
 # Outer momentum did no harm with block floats of 4 bits, whose alpha is 0.6 (docs/results/local-steps.md).
 _KEEPS = 0.55
-
-
-def as_keep(keep: Any) -> float | str:
-    """``keep`` as a float, or "delay".  Raises ``ConfigError`` for anything else."""
-    if isinstance(keep, str) and keep == DELAY:
-        return keep
-    if _is_share(keep := plain_value(keep)):
-        return float(keep)
-    raise ConfigError(f'keep is {one_line(keep)}; allowed: a number from 0 to 1, or "delay".')
-
-
-def as_ahead(ahead: Any, method: Method, keep: float | str) -> float:
-    """``ahead`` as a float.  Raises ``ConfigError`` unless it goes with ``method`` and ``keep``."""
-    if not _is_share(ahead := plain_value(ahead)):
-        raise ConfigError(f"ahead is {one_line(ahead)}; allowed: a number from 0 to 1.")
-    if ahead and not isinstance(method, MemoryMethod):
-        raise ConfigError(
-            f"ahead is a share of a memory that is added to the next message, and {type(method).__name__} "
-            "keeps none; allowed with EFSGD and DoubleSqueeze."
-        )
-    if ahead and isinstance(keep, float) and keep:
-        raise ConfigError(
-            f"ahead does not go with keep={keep}, which also keeps what is in the memory; allowed: 0 or "
-            '"delay".'
-        )
-    return float(ahead)
-
-
-def _is_share(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
 
 
 def warn_of_momentum(fragments: Sequence[Fragment], outer: Optimizer) -> None:
@@ -69,7 +33,7 @@ def warn_of_momentum(fragments: Sequence[Fragment], outer: Optimizer) -> None:
 
 
 def _sends_later(fragment: Fragment) -> bool:
-    """Whether error feedback may have much to send later, by alpha, which holds for the worst vector."""
+    """Whether a compressor of the error feedback may drop much: its worst-case alpha is below ``_KEEPS``."""
     method, d, n = fragment.aggregator.method, fragment.tensors.parts.size, fragment.aggregator.workers
     given = [getattr(method, f.name) for f in fields(method)]
     keeps = [C.alpha(d, n) if isinstance(C, Contractive) else 0.0 for C in given if isinstance(C, _BIASED)]
@@ -106,18 +70,3 @@ def warn_of_copies(optimiser: Optimizer) -> None:
                     stacklevel=3,
                 )
                 return
-
-
-def check_local_steps(method: Method, workers: int | None, overlap: bool, options: dict[str, Any]) -> None:
-    """Raise ``ConfigError`` for settings that cannot be combined with ``sync_every``."""
-    if workers is not None:
-        raise ConfigError("sync_every takes local steps, which need a rank each: leave workers out.")
-    if method.needs_function:
-        raise ConfigError(f"sync_every: {type(method).__name__} compares gradients at two points.")
-    if overlap:
-        raise ConfigError("overlap sends gradients, and sync_every sends none: give one of the two.")
-    if options.get("on_nonfinite") == "skip":
-        raise ConfigError(
-            "on_nonfinite='skip' with sync_every: the ranks decide after the local steps, when momenta are "
-            "not finite either. Leave it out; opt.zero_grad() before opt.step() leaves a bad local step out."
-        )
