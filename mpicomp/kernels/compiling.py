@@ -43,9 +43,7 @@ def everything(folder: Path) -> ModuleType:
 
 def imported(folder: Path, modules: Sequence[str]) -> ModuleType:
     """Import ``modules``, whose kernels are in ``folder`` or are compiled into it; returns the last one."""
-    import numba
-
-    config: Any = numba.config
+    config = _numba().config
     ours = {"CACHE_DIR": str(folder), "CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}  # and no other
     before = {name: getattr(config, name, "") for name in ours}
     try:
@@ -59,12 +57,28 @@ def imported(folder: Path, modules: Sequence[str]) -> ModuleType:
         vars(config).update(before)
 
 
+def _numba() -> Any:
+    """numba, with errors in plain text.
+
+    It colours them where colorama is installed.  That writes to stdout at the program's end, if mpirun has
+    made it a terminal, and so into what a rank's program prints.
+    """
+    plain = "NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING"
+    asked = os.environ.setdefault(plain, "mpicomp")
+    try:
+        import numba
+    finally:
+        if asked == "mpicomp":
+            del os.environ[plain]
+    return numba
+
+
 def made_for() -> str:
     """What machine code depends on, except the source: Python, numba, the processor, checked indices."""
-    import numba
+    numba = _numba()
     from llvmlite import binding
 
-    config: Any = numba.config
+    config = numba.config
     cpu = binding.get_host_cpu_name(), sorted(binding.get_host_cpu_features().items())
     return repr((sys.version, numba.__version__, cpu, bool(config.BOUNDSCHECK)))
 

@@ -65,7 +65,8 @@ def opener_of(comm: Any) -> Opener | None:
     for opener in _openers():
         if opener.takes(comm):
             return opener
-    if not hasattr(comm, "Get_size"):
+    is_group = hasattr(comm, "Translate_ranks")  # the ranks of a communicator, without messages
+    if isinstance(comm, type) or is_group or not hasattr(comm, "Get_size"):
         raise ConfigError(
             f"comm is {one_line(comm)}; allowed: a communicator of mpi4py, or a process group of "
             "torch.distributed."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -78,3 +79,24 @@ def test_a_second_process_of_another_source_or_target_compiles_nothing(wrong, tm
     arguments = [str(tmp_path), *(right | {wrong: "another"}).values(), f"{compiling.PACKAGE}.philox"]
     assert subprocess.run([sys.executable, "-c", code, *arguments]).returncode == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_numba_colours_nothing_with_colorama(tmp_path):
+    """It would start colorama, which writes to a rank's stdout as the program ends."""
+    codes = "type('Codes', (), {'__getattr__': lambda *_: ''})()"
+    text = (
+        f"__version__ = '1.0'\ndef init(): print('begun')\nreinit = deinit = print; Fore = Style = {codes}\n"
+    )
+    (tmp_path / "colorama.py").write_text(text)
+    code = """
+import os
+from mpicomp.kernels import compiling
+before = dict(os.environ)
+compiling.made_for()
+assert os.environ == before
+from numba.core.errors import termcolor
+termcolor().errmsg("text")
+"""
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    environment = os.environ | {"PYTHONPATH": path}
+    assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == ""

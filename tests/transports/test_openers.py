@@ -115,6 +115,10 @@ class Communicator:
         return self.size
 
 
+class Group(Communicator):
+    def Translate_ranks(self, ranks=None, group=None): ...
+
+
 def test_a_communicator_that_joins_no_ranks_with_this_one_is_refused():
     assert ranks_of(comm := Communicator()) == (comm, 2)
     for call in (ranks_of, lambda comm: connect(2, comm=comm)):
@@ -124,3 +128,6 @@ def test_a_communicator_that_joins_no_ranks_with_this_one_is_refused():
             call(Communicator(null=True))
         with pytest.raises(ConfigError, match=r"comm is an intercommunicator; allowed: .* Merge\(\)"):
             call(Communicator(inter=True))
+        for no_communicator in (Communicator, Group()):
+            with pytest.raises(ConfigError, match=r"comm is <.*; allowed: a communicator of mpi4py"):
+                call(no_communicator)
