@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.units import one_line
 
 
 def plain_value(value: Any) -> Any:
@@ -65,7 +66,8 @@ def as_integer(name: str, value: Any, least: int = 1, most: int = 2**63 - 1) -> 
     except TypeError:
         count = -1
     if isinstance(value, bool) or not least <= count <= most:
-        raise ConfigError(f"{name}={value!r}; allowed: an integer from {least} to {most}.")
+        shown = repr(value) if isinstance(value, str | Real) else one_line(value)
+        raise ConfigError(f"{name}={shown}; allowed: an integer from {least} to {most}.")
     return count
 
 

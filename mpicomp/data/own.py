@@ -189,6 +189,8 @@ def _csr(X: Any) -> Any:
 
 def _labels(y: Any, m: int) -> NDArray[Any]:
     """y as an array of shape (m,) of numbers or texts without missing values; texts may be objects."""
+    if scipy.sparse.issparse(y):
+        raise DataError("y is sparse; allowed: an array of shape (rows,). Give y.toarray().ravel().")
     given, y = y, as_array("y", y, DataError)
     if y.shape != (m,):
         column = " Give np.ravel(y)." if y.shape == (m, 1) else ""

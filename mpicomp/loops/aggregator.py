@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from mpicomp import kernels
 from mpicomp.averaging.sharded import Sharded
+from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.units import one_line
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.loops.early import Early
@@ -76,7 +78,7 @@ class Aggregator(Resumable):
         changed then, unless ``gradient`` is an ``Objective``, which the method calls in the middle of its
         step.  States may then have changed: ``load`` or ``restore`` a saved one before the next call.
         """
-        return self._packing.unpack(self._play.replica.g) if self._step(gradient, at) else None
+        return self._estimate() if self._step(gradient, at) else None
 
     @operation
     def begin(self, gradient: Any) -> None:
@@ -112,7 +114,11 @@ class Aggregator(Resumable):
         self._background.wait()  # if this is interrupted, the step is still under way
         pending, self.pending = self.pending, NONE
         self._background.finish()
-        return self._packing.unpack(self._play.replica.g) if pending == SENT else None
+        return self._estimate() if pending == SENT else None
+
+    def _estimate(self) -> Any:
+        self._play.books.check()  # a method of one's own may have left anything there
+        return self._packing.unpack(self._play.replica.g)
 
     def _bound_to_one_thread(self) -> str | None:
         """The reason why a step cannot be sent in a thread, the same on all ranks; None if it can."""
@@ -132,11 +138,13 @@ class Aggregator(Resumable):
         if self._early is not None:
             raise ConfigError("holding leaves coordinates out of whole steps: it does not go with overlap().")
         d = self._packing.parts.size
+        if isinstance(slices, str) or not isinstance(slices, Iterable):
+            raise ConfigError(f"holding was given {one_line(slices)}; allowed: slices in a list.")
+        slices = [*slices]
         for where in slices:
-            start, stop = where.start, where.stop
-            if where.step not in (None, 1) or start is None or stop is None or not 0 <= start <= stop <= d:
+            if not _is_within(where, d):
                 raise ConfigError(
-                    f"holding has {where}; allowed: slices from 0 to {d}, such as slice(0, {d})."
+                    f"holding has {one_line(where)}; allowed: slices from 0 to {d}, such as slice(0, {d})."
                 )
         return held(self._play, slices, self._background.wait)
 
@@ -149,7 +157,7 @@ class Aggregator(Resumable):
         asks  what the ranks do with it: a rank that does something else meanwhile is named
         """
         self.transport.activity = f"step {self.steps}"
-        return self._agreement.begin(asks, lambda: number)
+        return self._agreement.begin(asks, lambda: as_integer("number", number, least=0, most=2**32 - 1))
 
     @operation
     def start(self, x: Any) -> Any:
@@ -233,3 +241,11 @@ class Aggregator(Resumable):
     def _update(self, method: Method, replica: Any, broadcast: Any, key: Key) -> None:
         assert isinstance(method, EstimatingMethod)
         method.estimate(replica, broadcast, key)
+
+
+def _is_within(where: Any, d: int) -> bool:
+    """Whether ``where`` is a slice of whole numbers from 0 to d."""
+    if not isinstance(where, slice) or where.step not in (None, 1):
+        return False
+    ends = where.start, where.stop
+    return all(hasattr(end, "__index__") for end in ends) and 0 <= ends[0] <= ends[1] <= d

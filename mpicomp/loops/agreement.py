@@ -72,11 +72,12 @@ class Agreement:
 
     def end(self) -> None:
         """Raise ``MpicompError`` on all ranks unless all of them end their work with the loop."""
-        try:
-            refuse_different(self._tell(Operation.CLOSE), self._transport.names)
-        finally:
-            if self._transport.ranks > 1:
-                interrupts.let_go()
+        refuse_different(self._tell(Operation.CLOSE), self._transport.names)
+
+    def let_go(self) -> None:
+        """Let interrupts act on this rank alone again, as far as this loop goes; called once, at its end."""
+        if self._transport.ranks > 1:
+            interrupts.let_go()
 
     def leave(self, step: str, error: BaseException) -> None:
         """Note that ``error``, one of the program's own, has ended ``step`` on this rank alone.

@@ -69,18 +69,21 @@ class Early:
         """
         if not self._left:
             raise ConfigError(
-                f"block {block} was brought; all are here: make the call with the whole gradient."
+                f"block {block!r} was brought; all are here: make the call with the whole gradient."
             )
-        if block != self._left - 1:
-            raise ConfigError(f"block {block} was brought; expected {self._left - 1}, then those before it.")
-        self._left = block
+        if isinstance(block, float) or block != self._left - 1:
+            raise ConfigError(
+                f"block {block!r} was brought; expected {self._left - 1}, then those before it."
+            )
+        self._left = block = self._left - 1
         if not self._sends:
             self._averaging.exchange.post(block, {})
             return
         message = np.empty(0, np.uint8)  # where the round is dropped
         try:
             self.check()
-            gradient = self._checked(block, gradient)
+            with np.errstate(over="ignore", under="ignore"):
+                gradient = self._checked(block, gradient)
             if not is_finite(gradient):
                 raise DivergedError(f"worker {self._worker}: the gradient is not finite.")
             quiet = np.errstate(over="ignore", under="ignore", invalid="ignore")

@@ -53,7 +53,9 @@ class Given(Objective):
             what = self._call(what, point)
         gradient = self._packing.pack(what)
         if not is_finite(gradient):
-            raise DivergedError(f"worker {self.worker}: the gradient is not finite.")
+            beyond = self._packing.is_beyond(what)
+            said = "has magnitudes beyond float32, the precision of like" if beyond else "is not finite"
+            raise DivergedError(f"worker {self.worker}: the gradient {said}.")
         self.gradient = gradient
 
     def value(self, x: Array) -> float:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -96,8 +98,8 @@ class Packing:
         if list(arrays) != wanted:
             if sorted(arrays) != sorted(wanted):
                 raise ConfigError(
-                    f"{what} has the parts {', '.join(arrays) or 'none'}; expected, as at the start: "
-                    f"{', '.join(wanted)}."
+                    f"{what} has the parts {_shown(arrays)}; expected, as at the start: {_shown(wanted)}."
+                    + " Numbers in a list: give numpy.array(..) of it." * _are_numbers(arrays)
                 )
             arrays = {name: arrays[name] for name in wanted}
         xp: Any = np if self.device is None else self.device.xp
@@ -109,8 +111,17 @@ class Packing:
                     f"{what} has the shape {values.shape} in part {name!r}; expected {part.shape}, as at the "
                     "start."
                 )
-            vector[where].reshape(part.shape)[...] = values
+            with np.errstate(over="ignore", under="ignore"):  # an infinity is refused by those who need it
+                vector[where].reshape(part.shape)[...] = values
         return vector
+
+    def is_beyond(self, tree: Any) -> bool:
+        """Whether ``tree``, of which ``pack`` has made a vector that is not finite, is finite itself."""
+        if self.dtype == np.float64:
+            return False
+        return all(
+            is_finite(self._read(name, array, "the gradient")) for name, array in arrays_of(tree).items()
+        )
 
     def unpack(self, vector: Array) -> Any:
         """New arrays with the entries of ``vector``, in the structure, libraries and types of ``like``.
@@ -147,8 +158,10 @@ class Packing:
             if not hasattr(array, "__dlpack__"):
                 # DataFrames have the first, and sparse matrices of scipy the second.
                 ways = [f": give its .{way}()" for way in ("to_numpy", "toarray") if hasattr(array, way)]
+                shown = f"a {type(array).__name__}" if ways else one_line(array)
+                remedy = " Numbers in a list: give numpy.array(..) of it." * _are_numbers({name: array})
                 raise ConfigError(
-                    f"{what} has {one_line(array)} in part {name!r}{''.join(ways)}; allowed: {TAKES}."
+                    f"{what} has {shown} in part {name!r}{''.join(ways)}; allowed: {TAKES}.{remedy}"
                 )
             try:
                 xp = self.device.xp if self.device is not None and self._is_there(array) else np
@@ -199,6 +212,17 @@ def _functions(array: Any, what: str) -> Any:
             "allowed: arrays of a library that has one. Give numpy.from_dlpack(array)."
         )
     return xp
+
+
+def _shown(names: Iterable[str]) -> str:
+    """The names with commas; of more than 8, the first two and the last."""
+    names = [*names]
+    return ", ".join(names if len(names) <= 8 else [*names[:2], "..", names[-1]]) or "none"
+
+
+def _are_numbers(arrays: Mapping[str, Any]) -> bool:
+    """Whether the arrays are the numbers of a list, which are called 0, 1, ..."""
+    return all(isinstance(array, Real) and name.isdecimal() for name, array in arrays.items())
 
 
 def _cast(xp: Any, array: Any, dtype: Any) -> Any:

@@ -204,6 +204,8 @@ class Resumable(Stepping):
         own = {f"{name}.{f.name}": (r, f.name) for name, r in self._own_records().items() for f in fields(r)}
         facts = {name: _plain(value) for name, value in state.items() if name not in own}
         theirs = {name.removeprefix("config."): v for name, v in facts.items() if name.startswith("config.")}
+        if not theirs:
+            raise ConfigError(f"{one_line(state)} is no state; allowed: what state() has returned.")
         theirs = present_config(theirs)
         for name in {**theirs, **self._config}:
             there, here = theirs.get(name), self._config.get(name)

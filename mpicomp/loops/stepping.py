@@ -18,7 +18,7 @@ from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import as_integer, as_seed, check_choice
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, unknown
 from mpicomp.base.given_arrays import in_full
-from mpicomp.base.units import shortened
+from mpicomp.base.units import one_line, shortened
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.loops.agreement import Agreement, check_alike
@@ -139,7 +139,7 @@ class Stepping:
         self._background = Background(t.waits_end)
         self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
         self._open.callback(t.close)
-        self._open.callback(self._agreement.end)
+        self._open.callback(self._agreement.let_go)
         self._closed = False
         if t.ranks > 1:  # where other ranks may wait; one process frees what nobody uses any more
             atexit.register(self._close_at_exit)
@@ -202,8 +202,12 @@ class Stepping:
         """What compression has dropped of the hosted ``worker``'s last vector, shape (d,); not to be changed.
 
         None if the method does not keep it, or not in every round; see ``Method.residual``.
+        Raises ``ConfigError`` for a worker that this rank does not host.
         """
         self._background.wait()
+        if not hasattr(worker, "__index__") or worker not in self.hosted:
+            hosted = f"one of {shortened(self.hosted)}, which this rank hosts" if self.hosted else "none here"
+            raise ConfigError(f"worker={one_line(worker)}; allowed: {hosted}.")
         return self.method.residual(self._play.workers[worker])
 
     @operation
@@ -283,7 +287,7 @@ class Stepping:
             given = {i: gradient for i in self.hosted}
         elif not isinstance(gradient, Mapping) or set(gradient) != set(self.hosted):
             keyed = isinstance(gradient, Mapping)
-            shown = f"the keys {shortened(gradient)}" if keyed else type(gradient).__name__
+            shown = f"the keys {shortened(gradient) or '(none)'}" if keyed else type(gradient).__name__
             if self._packing.missing:
                 raise ConfigError(self._packing.missing)
             raise ConfigError(
@@ -342,18 +346,30 @@ class Stepping:
         """Raise ``ConfigError``: a copy would share the connection to the other ranks, and go on alone."""
         name = type(self).__name__
         raise ConfigError(
-            f"a {name} cannot be copied or pickled, as it is joined to the other ranks. Make a {name} anew; "
+            f"{name}: it cannot be copied or pickled, as it is joined to the other ranks. Make a new one; "
             "what its state() or save(folder) has kept goes on in it."
         )
 
     def close(self) -> None:
-        """Release the resources; collective.  With several ranks it is called at the program's end anyway."""
-        atexit.unregister(self._close_at_exit)
+        """Release the resources; collective.  With several ranks it is called at the program's end anyway.
+
+        Raises ``MpicompError`` on all ranks if a rank makes another call meanwhile.  It is then still open:
+        the others wait at their end for this rank's.
+        """
         self._background.wait()
+        if self._closed:
+            return
+        ends = True
         try:
-            self._open.close()
+            self._agreement.end()
+        except MpicompError:
+            ends = False
+            raise
         finally:
-            self._closed = True
+            if ends:
+                atexit.unregister(self._close_at_exit)
+                self._closed = True
+                self._open.close()
 
     def at_close(self, action: Callable[[], None]) -> None:
         """Call ``action`` when this is closed."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from mpicomp import kernels
 from mpicomp.base.arrays import Indices
+from mpicomp.base.checks import as_integer
 from mpicomp.base.docstrings import explain_inherited
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.inheritance import depth, hold_plain_values, outdated, renew
@@ -55,8 +56,8 @@ class Constants:
     liars      the number of workers that may send false gradients
     =========  ============================================================================
 
-    Raises ``ConfigError`` unless L is above 0, if mu, sigma or another L is negative or not finite, and if
-    f_star is not finite.
+    Raises ``ConfigError`` unless L is above 0, if mu, sigma or another L is negative or not finite, if f_star
+    is not finite, and if samples or liars is no count.
     """
 
     L: float
@@ -78,6 +79,10 @@ class Constants:
 
     def __post_init__(self) -> None:
         names = ("L_plus", "L_pm", "mu", "L_sample", "L_ij", "L_sigma", "sigma")
+        if self.L_i is not None and np.ndim(self.L_i) != 1:
+            raise ConfigError(
+                f"Constants(L_i={one_line(self.L_i)}); allowed: one number for each worker, or None."
+            )
         known = {name: value for name in names if (value := getattr(self, name)) is not None}
         known |= {f"L_i[{i}]": L for i, L in enumerate(() if self.L_i is None else self.L_i)}
         if wrong := [f"{name}={value!r}" for name, value in known.items() if not _is_size(value)]:
@@ -86,6 +91,9 @@ class Constants:
             raise ConfigError(f"Constants(L={self.L!r}); allowed: a number above 0.")
         if self.f_star is not None and not _is_finite(self.f_star):
             raise ConfigError(f"Constants(f_star={self.f_star!r}); allowed: a finite number, or None.")
+        if self.samples is not None:
+            as_integer("Constants.samples", self.samples)
+        as_integer("Constants.liars", self.liars, least=0)
         # A step size is a Python float, and one made of numpy.float32 would be of single precision.
         for name in ("L", "f_star", *names):
             if (value := getattr(self, name)) is not None:
@@ -119,7 +127,7 @@ def _is_size(value: Any) -> bool:
 def _is_finite(value: Any) -> bool:
     """Whether ``value`` is one finite number."""
     try:
-        return bool(-inf < value < inf)
+        return np.ndim(value) == 0 and bool(-inf < value < inf)
     except (TypeError, ValueError, RuntimeError):  # texts, and arrays of several numbers
         return False
 

@@ -59,7 +59,7 @@ class Lent:
             raise ConfigError(
                 f"{type(self._f).__name__} writes into x, or into a gradient that it has returned: these are "
                 "the run's. Write into a copy (x = x.copy(), or x = 0.5 * x instead of x *= 0.5), and return "
-                "a new array each time."
+                "a new array each time. (Or it writes into an array of its own that is read-only.)"
             ) from error
 
 
@@ -131,7 +131,7 @@ class Measured(Objective):
 
         The records of a method have the precision of x: kept in that of g, a checkpoint would not fit them.
         """
-        self.check(g, x)
+        g = self.check(g, x)
         if self._last is not None and np.may_share_memory(g, self._last):
             raise ConfigError("the gradient is in the array handed out before; return a new one each time.")
         self._last = g
@@ -144,6 +144,8 @@ class Measured(Objective):
         """Return g.  Raises ``ConfigError`` if type or shape are not x's, ``DivergedError`` if not finite."""
         if type(g) is not np.ndarray:
             refuse_mask("the gradient", g)
+            if isinstance(g, np.ndarray):  # of a class of its own, with operators of its own
+                g = g.view(np.ndarray)
         if not isinstance(g, type(x)) or g.shape != x.shape or not is_float(g):
             what = f"shape {g.shape}, type {g.dtype}" if isinstance(g, type(x)) else type(g).__name__
             raise ConfigError(

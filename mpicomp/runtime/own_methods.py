@@ -1,8 +1,12 @@
 """Watch a method of one's own: what its steps leave alone, and what its records hold.
 
-Both mistakes would show late or never.  A replica that a worker's step has changed differs between ranks, and
-in one process it is changed once for each worker.  A record of another shape or type than at the start
+These mistakes would show late or never.  A replica that a worker's step has changed differs between ranks,
+and in one process it is changed once for each worker.  A record of another shape or type than at the start
 makes checkpoints that cannot be loaded.
+
+A step may also put an array into a field that is elsewhere too, as ``w.previous = r.x`` does.  The next
+change of one would then change the other; but not after a checkpoint, nor, for an array that all workers
+share, on ranks of their own.  So the field gets a copy.
 """
 
 from __future__ import annotations
@@ -46,6 +50,18 @@ def unchanged(replica: Any, method: Method) -> Iterator[None]:
             array.flags.writeable = True
     if other := [name for name, value in held.items() if getattr(replica, name) is not value]:
         raise ConfigError(f"{step} puts another value into {other[0]} of the replica; {remedy}.")
+
+
+@contextmanager
+def apart(*records: Any) -> Iterator[None]:
+    """After the ``with`` block, an array that it has put into a field of ``records`` is a copy of its own."""
+    held = [{f.name: getattr(record, f.name) for f in fields(record)} for record in records]
+    yield
+    for record, before in zip(records, held, strict=True):
+        for name, old in before.items():
+            value = getattr(record, name)
+            if value is not old and (isinstance(value, np.ndarray) or kernels.on_device(value)):
+                setattr(record, name, value.copy())
 
 
 def kinds_of(records: Mapping[str, Any]) -> Kinds:

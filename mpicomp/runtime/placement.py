@@ -80,7 +80,7 @@ class Placement:
         if self.server not in SERVERS:
             raise unknown("server", self.server, SERVERS)
         if self.blocks is not None:
-            as_integer("blocks", self.blocks)
+            object.__setattr__(self, "blocks", as_integer("blocks", self.blocks))  # of numpy too
             if self.server != "sharded":
                 raise ConfigError(
                     f"blocks={self.blocks} with server={self.server!r}; blocks are served by all ranks only "
@@ -88,12 +88,13 @@ class Placement:
                 )
         if self.device not in DEVICES:
             raise unknown("device", self.device, DEVICES)
-        if self.cuda_aware not in CUDA_AWARE:
+        if self.cuda_aware not in [*CUDA_AWARE]:  # a list too is told so
             raise unknown("answer for cuda_aware", self.cuda_aware, CUDA_AWARE)
         timeout = self.stall_timeout
-        if timeout is not None and not (isinstance(timeout, Real) and timeout > 0):
+        is_number = isinstance(timeout, Real) and not isinstance(timeout, bool)
+        if timeout is not None and not (is_number and timeout > 0):
             raise ConfigError(f"stall_timeout={timeout!r}; allowed: a number of seconds above 0.")
-        if self.on_failure not in ON_FAILURE:
+        if self.on_failure not in [*ON_FAILURE]:
             raise unknown("on_failure", self.on_failure, ON_FAILURE)
         if self.survive and self.server in ("sharded", "allreduce"):
             raise ConfigError(

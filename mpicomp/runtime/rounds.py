@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields
 from functools import partial
 from typing import Any
@@ -23,9 +23,11 @@ from mpicomp.methods.support.auto_step import with_auto_step
 from mpicomp.methods.support.scattering import ScatteringMethod
 from mpicomp.problems.base import Objective
 from mpicomp.runtime import checkpoint
-from mpicomp.runtime.own_methods import Kinds, check_kinds, kinds_of, unchanged
+from mpicomp.runtime.own_methods import Kinds, apart, check_kinds, kinds_of, unchanged
 from mpicomp.transports import Transport
 
+Watch = Callable[..., AbstractContextManager[None]]
+_NOTHING = nullcontext()
 Update = Callable[[Any, Any, Any, Key], None]  # (method, replica, broadcast, key); changes the replica
 
 
@@ -67,6 +69,9 @@ class Rounds:
         self.books = self.averaging.books
         self.running = self.books.method  # in blocks if there are any, and with what "auto" adds
         self._update = update
+        watched = method.of_ones_own
+        self._unchanged: Watch = unchanged if watched else _unwatched
+        self._apart: Watch = apart if watched else _unwatched
         self.begin(x0)
 
     def begin(self, x: Array) -> None:
@@ -91,7 +96,8 @@ class Rounds:
         t.activity = name
         senders = self.running.senders(key)
         step, receive = partial(self._worker_step, key), partial(self._receive, key, name)
-        broadcast, size, stop = self.averaging.play(step, receive, senders, self.replica, key)
+        with self._apart(*self.averaging.states().values()):
+            broadcast, size, stop = self.averaging.play(step, receive, senders, self.replica, key)
         charged = 0
         with t.clock.phase("decode"):
             try:
@@ -99,7 +105,8 @@ class Rounds:
                 if t.is_server:
                     charged = self.books.charge_down(down, key)
                 down = self.running.received(down, self.replica, key)
-                self._update(self.running, self.replica, down, key)
+                with self._apart(self.replica):
+                    self._update(self.running, self.replica, down, key)
             except MessageError as error:
                 self.books.fail(MpicompError(f"{name}: the broadcast, on rank {t.rank}: {error}"))
         original_ids = self.books.original_ids
@@ -125,7 +132,7 @@ class Rounds:
         """The message of the hosted worker i in the round of ``key``, a record ``Up``."""
         self.books.check()
         try:
-            with unchanged(self.replica, self.method) if self.method.of_ones_own else nullcontext():
+            with self._unchanged(self.replica, self.method), self._apart(self.workers[i]):
                 return self.running.worker_step(self.workers[i], self.replica, self.objectives[i], key.of(i))
         except DivergedError as error:
             raise DivergedError(f"worker {self.books.original_ids[i]}: {error}") from None
@@ -139,7 +146,8 @@ class Rounds:
         assert isinstance(method, ScatteringMethod)
         try:
             own: Any = self.books.decoded(method.Own, message)
-            method.receive(self.workers[i], own, key.of(i))
+            with self._apart(self.workers[i]):
+                method.receive(self.workers[i], own, key.of(i))
         except MessageError as error:
             worker, rank = self.books.original_ids[i], self.transport.rank
             self.books.fail(MpicompError(f"{name}: the message to worker {worker}, on rank {rank}: {error}"))
@@ -174,6 +182,11 @@ class Rounds:
         if self.transport.is_server:
             own |= {"replica": self.replica, "ledger": self.ledger}
         return own | self.averaging.states()
+
+
+def _unwatched(*records: Any) -> AbstractContextManager[None]:
+    """In place of ``unchanged`` and ``apart`` for the methods of the package."""
+    return _NOTHING
 
 
 def _check_record(method: Method, record: Any) -> None:

@@ -142,7 +142,11 @@ def run(
     """
     method, problem = as_method(method), as_problem(problem)
     if not isinstance(method, Method) or not isinstance(problem, Problem):
-        raise ConfigError(f"run takes a Method and a Problem; it was given {method!r} and {problem!r}.")
+        remedy = "".join(
+            f" Give an object, {C.__name__}(..)." for C in (method, problem) if isinstance(C, type)
+        )
+        given = f"{one_line(method)} and {one_line(problem)}"
+        raise ConfigError(f"run takes a Method and a Problem; it was given {given}.{remedy}")
     workers = as_integer("workers", workers)
     limits = Limits(rounds, target_grad_norm_sq, hold, max_bytes, max_seconds)
     observation = Observation(every, at, observe)

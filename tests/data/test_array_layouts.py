@@ -266,6 +266,7 @@ NO_LABELS = {
     "dates": (Y.astype("M8[s]"), "y is of type datetime64[s]"),
     "too few": (Y[1:], "y has the shape (3,) and X has 4 rows"),
     "None": (None, "y has the shape () and X has 4 rows"),
+    "sparse": (scipy.sparse.csr_array(Y[:, None]), "y is sparse; allowed: an array of shape (rows,). Give y"),
 }  # fmt: skip
 
 

@@ -368,6 +368,15 @@ def closes_early():
         agg(np.ones(8))
 
 
+def goes_on_after_closing_early():
+    """Rank 1 closes where the others call, and all catch the error: it is still open, and the job ends."""
+    agg = Aggregator(DCGD(Identity("f8")), like=np.zeros(2))
+    try:
+        agg.close() if RANK == 1 else agg(np.ones(2))
+    except mpicomp.MpicompError:
+        return agg(np.full(2, float(RANK))).tolist()
+
+
 def stays_away():
     """Rank 1 computes for ever: the others name it."""
     agg = Aggregator(METHOD, like=np.zeros(8), stall_timeout=1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import mpicomp
@@ -339,7 +340,13 @@ def test_what_a_rank_has_to_bring_is_said_in_one_short_line():
         (np.zeros(3), np.zeros(4), r"shape \(4,\) in part 'x'; expected \(3,\)"),
         (np.zeros(3), np.zeros(3, int), "type int64"),
         (np.zeros(3), np.zeros(3, np.longdouble), "at most 64 bits"),
-        (np.zeros(3), [1.0, 2.0, 3.0], "parts 0, 1, 2; expected, as at the start: x"),
+        (
+            np.zeros(3),
+            [1.0, 2.0, 3.0],
+            r"parts 0, 1, 2; expected, as at the start: x\. .*: give numpy\.array",
+        ),
+        (np.zeros(3), [0.0] * 10**5, r"has the parts 0, 1, \.\., 99999; expected"),
+        (np.zeros(3), pd.Series([1.0, 2.0, 3.0]), r"has a Series in part 'x': give its \.to_numpy\(\)"),
         (np.zeros(3), None, "None in part 'x'"),
         (np.zeros(3), np.ma.masked_array(np.ones(3), [0, 0, 1]), r"in part 'x' has a mask.*filled\(0\)"),
         ({"a": np.zeros(3)}, {"b": np.zeros(3)}, "the parts b; expected, as at the start: a"),
@@ -352,6 +359,31 @@ def test_what_is_no_gradient_is_refused_and_changes_nothing(like, given, said):
         agg(given)
     good = {"a": np.ones(3)} if isinstance(like, dict) else np.ones(3)
     assert agg(good) is not None and agg.steps == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_finite_gradient_beyond_the_precision_of_like_is_told_so():
+    agg = Aggregator(EF21(TopK(k=1)), like=np.zeros(3, np.float32))
+    with pytest.raises(DivergedError, match="worker 0: the gradient has magnitudes beyond float32"):
+        agg(np.array([0.0, 1e300, 0.0]))
+    with pytest.raises(DivergedError, match="worker 0: the gradient is not finite"):
+        agg(np.array([0.0, np.nan, 1e300]))
+    assert agg(np.ones(3)).dtype == np.float32
+
+
+@pytest.mark.parametrize("worker", [2, -1, "0", None, 0.0, [0]])
+def test_residuals_are_of_workers_that_are_hosted(worker):
+    agg = Aggregator(mpicomp.EFSGD(TopK(k=1)), like=np.zeros(3), workers=2)
+    with pytest.raises(ConfigError, match=r"worker=.*; allowed: one of 0, 1, which this rank hosts\."):
+        agg.residual(worker)
+    assert agg.residual(np.int64(1)).tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("number", [-1, 2**32, 1.0, "1", None])
+def test_numbers_that_ranks_tell_each_other_are_of_32_bits(number):
+    agg = Aggregator(EF21(TopK(k=1)), like=np.zeros(3))
+    with pytest.raises(ConfigError, match=r"number=.*; allowed: an integer from 0 to 4294967295"):
+        agg.tell_all(number)
 
 
 @pytest.mark.parametrize(

@@ -391,6 +391,12 @@ def test_what_is_no_array_is_shown_in_one_line():
         assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("given", [{}, {"step": 1}, {"worker-0.g": np.zeros(D)}, None, []])
+def test_what_is_no_state_is_told_so(given):
+    with pytest.raises(ConfigError, match=r"is no state; allowed: what state\(\) has returned"):
+        Aggregator(EF21(TopK(k=2)), np.zeros(D)).restore(given)
+
+
 def test_copies_are_refused():
     for made in (Aggregator(EF21(TopK(k=2)), np.zeros(D)), Descent(AGD(gamma=0.1, mu=0), np.zeros(D))):
         for copied in (copy.copy, copy.deepcopy, pickle.dumps):

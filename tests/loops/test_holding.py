@@ -98,8 +98,25 @@ def test_the_rows_of_a_server_are_held_too(blocks):
 
 
 @pytest.mark.parametrize(
-    "where", [slice(0, 49), slice(-2, 48), slice(3, 1), slice(None), slice(0, 4, 2)], ids=str
+    "where",
+    [
+        slice(0, 49),
+        slice(-2, 48),
+        slice(3, 1),
+        slice(None),
+        slice(0, 4, 2),
+        slice(0.0, 2.0),
+        slice("a", "b"),
+        0,
+    ],
+    ids=str,
 )
 def test_slices_that_are_none_of_the_vector_are_refused(where):
-    with pytest.raises(ConfigError, match=r"holding has slice.*; allowed: slices from 0 to 48"):
+    with pytest.raises(ConfigError, match=r"holding has .*; allowed: slices from 0 to 48"):
         Aggregator(parse_method("ef21(topk(k=1), gamma=0.1)"), LIKE).holding([where])
+
+
+@pytest.mark.parametrize("slices", [None, 3, slice(0, 3), "ab"])
+def test_slices_are_in_a_list(slices):
+    with pytest.raises(ConfigError, match=r"holding was given .*; allowed: slices in a list"):
+        Aggregator(parse_method("ef21(topk(k=1), gamma=0.1)"), LIKE).holding(slices)

@@ -119,6 +119,9 @@ def test_blocks_have_their_turn():
     agg.overlap()
     with pytest.raises(ConfigError, match="block 0 was brought; expected 4"):
         agg.bring(0, np.zeros(4))
+    for block in ("4", 4.0):
+        with pytest.raises(ConfigError, match=rf"block {block!r} was brought; expected 4"):
+            agg.bring(block, np.zeros(4))
     for b in (4, 3, 2, 1, 0):
         agg.bring(b, np.zeros(4))
     with pytest.raises(ConfigError, match="block -1 was brought; all are here: make the call"):

@@ -135,6 +135,10 @@ def test_an_error_of_one_rank_ends_all_and_is_said_once(what, said):
     assert done.stderr.count(said) == 1, done.stderr
 
 
+def test_a_rank_that_closes_while_others_call_is_still_there_for_them():
+    assert told(3, "goes_on_after_closing_early") == [1.0, 1.0]
+
+
 def test_ranks_that_make_different_calls_are_told_so(tmp_path):
     """The error names both calls, on all ranks, and nothing has changed."""
     first, second, third = (f"Aggregator {i} (EF21, d = {d})" for i, d in ((1, 4), (2, 4), (3, 6)))

@@ -82,11 +82,66 @@ class Single(Sound):
         r.x = r.x.astype(np.float32)
 
 
+class PutsNothing(Sound):
+    def replica_step(self, r, broadcast, key):
+        r.x = None
+
+
 class Lists(Sound):
     def worker_step(self, w, r, f, key):
         up = super().worker_step(w, r, f, key)
         w.signs = w.signs.tolist()
         return up
+
+
+class Previous(Sound):
+    """Steps with what its workers and its replica kept of the round before."""
+
+    @dataclass
+    class Replica:
+        x: np.ndarray
+        g: np.ndarray
+        before: np.ndarray
+
+    @dataclass
+    class Worker:
+        g: np.ndarray
+        x: np.ndarray
+
+    def worker(self, x0):
+        return self.Worker(np.zeros_like(x0), np.zeros_like(x0))
+
+    def worker_step(self, w, r, f, key):
+        g = f.grad(r.x)
+        up = self.C.compress(g + 0.5 * w.g + 0.3 * (r.x - w.x), key)
+        self.keep(w, r, g)
+        return Message(up)
+
+    def replica_step(self, r, broadcast, key):
+        r.g[:] = 0
+        self.down.decompress_add(broadcast.m, r.g, key)
+        r.x -= self.gamma * r.g
+        r.x += 0.1 * (r.x - r.before)
+        self.keep_before(r)
+
+    def keep(self, w, r, g):
+        w.x, w.g = r.x.copy(), g.copy()
+
+    def keep_before(self, r):
+        r.before = r.x.copy()
+
+
+class PreviousInOneArray(Previous):
+    """The same, without copies: arrays of the run's, and one of all workers."""
+
+    shared = np.zeros(10)
+
+    def keep(self, w, r, g):
+        self.shared[:] = g
+        w.x, w.g = r.x, self.shared
+
+    def keep_before(self, r):
+        r.before = r.x[:]
 
 
 def run(method, **changed):
@@ -100,9 +155,15 @@ def test_a_sound_one_is_resumed_also_with_negative_integers(tmp_path):
     assert run(Sound(), out=tmp_path / "run", resume=True).iterates_sha256 == run(Sound()).iterates_sha256
 
 
+def test_a_field_keeps_what_a_step_has_put_there():
+    """Where one array was in two records, a change of one changed the other, on one rank or on several."""
+    assert run(PreviousInOneArray()).iterates_sha256 == run(Previous()).iterates_sha256
+
+
 @pytest.mark.parametrize(
     ("method", "said"),
     [
+        (PutsNothing(), "replica.x is None. Keep shape and type"),
         (WritesX(), "WritesX.worker_step: .* read-only; every rank holds the replica"),
         (PutsX(), "PutsX.worker_step puts another value into x of the replica; every rank holds the replica"),
     ],

@@ -256,3 +256,19 @@ def test_a_shard_without_a_value_has_no_smoothness_in_any_dimension():
     found = LeastSquares((X.tocsr(), np.arange(2 * d) % 2), lam=0.5, split="contiguous").constants(2)
     largest = float(X.max()) ** 2 / d
     assert found.L_i == pytest.approx((0.5, 0.5 + largest)) and found.L == pytest.approx(0.5 + largest / 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"L": np.array([1.0])}, r"Constants\(L=array\(\[1\.\]\)\); allowed: a number above 0"),
+        ({"L_i": 3.0}, r"Constants\(L_i=3\.0\); allowed: one number for each worker, or None"),
+        ({"L_i": np.ones((3, 1))}, r"Constants\(L_i=array.*; allowed: one number for each worker"),
+        ({"samples": "a"}, "Constants.samples='a'; allowed: an integer from 1"),
+        ({"samples": -1}, "Constants.samples=-1; allowed: an integer from 1"),
+        ({"liars": -1}, "Constants.liars=-1; allowed: an integer from 0"),
+    ],
+)
+def test_what_is_no_constant_is_refused(given, said):
+    with pytest.raises(ConfigError, match=said):
+        Constants(**{"L": 1.0} | given)

@@ -137,6 +137,9 @@ def test_allreduce_sums_factors_too(method, entries):
         ({"server": "root"}, "Allowed: shared, dedicated, sharded, allreduce"),
         ({"blocks": 3}, "blocks=3 with server='shared'"),
         ({"server": "sharded", "blocks": 0}, "blocks=0"),
+        ({"stall_timeout": True}, "stall_timeout=True; allowed: a number of seconds above 0"),
+        ({"cuda_aware": ["no"]}, "unknown answer for cuda_aware"),
+        ({"on_failure": ["end"]}, "unknown on_failure"),
         ({"server": "sharded", "on_failure": "shrink"}, "on_failure='shrink' cannot be combined with"),
         ({"server": "allreduce", "method": EF21(TopK(3), gamma=0.1)}, "Take server='sharded' for EF21"),
         ({"server": "allreduce", "method": GD(gamma=0.1, values="f2")}, "as f4 or f8"),
@@ -263,3 +266,11 @@ def test_marina_s_coin_is_one_for_all_blocks():
         loop.rounds.settle()
         sizes.append(loop.ledger.up_bytes - before)
     assert set(sizes) == {3 * 30 * 4, 3 * 3 * 2 * 4}
+
+
+def test_a_count_of_blocks_of_numpys_is_that_count():
+    of = [
+        mpicomp.run("gd(gamma=0.1)", PROBLEM, workers=6, rounds=2, server="sharded", blocks=b)
+        for b in (3, np.int64(3))
+    ]
+    assert of[0].iterates_sha256 == of[1].iterates_sha256 and type(of[1].blocks) is int

@@ -75,3 +75,5 @@ def test_what_describes_none_is_refused():
         mpicomp.run(TEXT, "gd", **SETTINGS)
     with pytest.raises(ConfigError, match="run takes a Method and a Problem"):
         mpicomp.run(5, OF, **SETTINGS)
+    with pytest.raises(ConfigError, match=r"was given <class '.*GD'> and .*\. Give an object, GD\(\.\.\)\."):
+        mpicomp.run(mpicomp.GD, OF, **SETTINGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -79,7 +80,8 @@ def test_a_launcher_of_mpi_comes_before_the_default_of_another_library(environme
 
 def test_mpi_that_has_been_loaded_on_several_ranks_comes_first(environment, monkeypatch):
     world = SimpleNamespace(size=3, Get_size=lambda: 3)
-    monkeypatch.setitem(sys.modules, "mpi4py.MPI", SimpleNamespace(COMM_WORLD=world))
+    up = {"Is_initialized": lambda: True, "Is_finalized": lambda: False}
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", SimpleNamespace(COMM_WORLD=world, **up))
     assert ranks_of(None) == (world, 3)
     world.size = 1  # each process is alone in a job of its own
     assert ranks_of(None) == (Pairs.joined, 2)
@@ -115,6 +117,10 @@ class Communicator:
         return self.size
 
 
+class Group(Communicator):
+    def Translate_ranks(self, ranks=None, group=None): ...
+
+
 def test_a_communicator_that_joins_no_ranks_with_this_one_is_refused():
     assert ranks_of(comm := Communicator()) == (comm, 2)
     for call in (ranks_of, lambda comm: connect(2, comm=comm)):
@@ -124,3 +130,26 @@ def test_a_communicator_that_joins_no_ranks_with_this_one_is_refused():
             call(Communicator(null=True))
         with pytest.raises(ConfigError, match=r"comm is an intercommunicator; allowed: .* Merge\(\)"):
             call(Communicator(inter=True))
+        for no_communicator in (Communicator, Group()):
+            with pytest.raises(ConfigError, match=r"comm is <.*; allowed: a communicator of mpi4py"):
+                call(no_communicator)
+
+
+@pytest.mark.parametrize("ended", ["", "MPI.Init(); MPI.Finalize()"])
+def test_an_mpi_that_is_down_is_left_alone(ended):
+    """Any use of it ends the process: one process works without, and what needs it is refused."""
+    code = f"""
+import mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+{ended}
+import numpy, mpicomp
+print(mpicomp.Aggregator(mpicomp.GD(), like=numpy.ones(2))(numpy.ones(2)))
+try:
+    mpicomp.Aggregator(mpicomp.GD(), like=numpy.ones(2), comm=MPI.COMM_WORLD)
+except mpicomp.ConfigError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("[1. 1.]\nMPI is not initialised, as with mpi4py.rc.initialize = False, or")

@@ -221,7 +221,8 @@ def _suite(
     problem = None if problem is None else as_problem(problem)
     if not isinstance(problem, Problem) or not all(isinstance(m, Method) for m in labelled.values()):
         raise ConfigError(
-            f"compare takes Methods and a Problem; it was given {list(labelled.values())!r} and {problem!r}."
+            f"compare takes Methods and a Problem; it was given {one_line([*labelled.values()])} and "
+            f"{one_line(problem)}."
         )
     if isinstance(tune, Mapping):
         ranges: Mapping[str, Range | None] = tune

@@ -256,7 +256,10 @@ def check_range(tune: Any, name: str = "tune") -> None:
         or any(type(e) is not int or abs(e) > 64 for e in tune)
         or tune[0] > tune[1]
     ):
-        raise ConfigError(f"{name} = {tune}; allowed: [lo, hi], the powers of two to multiply the step by.")
+        raise ConfigError(
+            f"{name} = {tune}; allowed: [lo, hi], the powers of two to multiply the step by: integers from "
+            "-64 to 64, lo at most hi."
+        )
 
 
 def with_downlink(method: Method, values: str) -> Method:

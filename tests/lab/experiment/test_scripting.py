@@ -220,6 +220,9 @@ def wrong_calls(run, comparison):
             METHODS, QUADRATICS, tune={"gd": (0, 1)}, **SETTINGS
         ),
         "exponents = [2, 1]": lambda: mpicomp.tune(GD(), QUADRATICS, exponents=(2, 1), **SETTINGS),
+        "the powers of two to multiply the step by: integers from -64 to 64": (
+            lambda: mpicomp.tune(GD(), QUADRATICS, exponents=(0, 65), **SETTINGS)
+        ),
         "exponents = None; allowed": lambda: mpicomp.tune(GD(), QUADRATICS, exponents=None, **SETTINGS),
         "unknown label to tune 0": lambda: mpicomp.compare(METHODS, QUADRATICS, tune={0: (0, 1)}, **SETTINGS),
         "x = 1; allowed: a text, or a list": lambda: mpicomp.plot(run, x=1),
