@@ -299,10 +299,11 @@ class Stepping:
             given = dict(gradient)
         functions = [callable(what) or isinstance(what, Objective) for what in given.values()]
         self._place(at, any(functions))
-        if self.method.needs_value and not all(isinstance(what, Objective) for what in given.values()):
+        also = self.method.needs_also
+        if also and not all(isinstance(what, Objective) for what in given.values()):
             raise ConfigError(
-                f"{type(self.method).__name__} asks for values f_i(x) as well as gradients: give an "
-                "mpicomp.Objective."
+                f"{type(self.method).__name__} asks for {also} as well as gradients: give an "
+                "mpicomp.Objective that has them."
             )
         if self.method.needs_function and not all(functions):
             raise ConfigError(

@@ -105,7 +105,7 @@ class Method(ABC):
     starts_at_x0: ClassVar[tuple[str, ...]] = ()  # fields of records that start at x0
     on_device: ClassVar[bool] = True  # whether its vectors may be on a GPU
     needs_function: ClassVar[bool] = False  # whether a gradient at one point, of any samples, is not enough
-    needs_value: ClassVar[bool] = False  # whether workers ask for f_i(x) too
+    needs_also: ClassVar[str] = ""  # what workers ask of an f_i besides gradients, in words
     separable: ClassVar[bool] = True  # whether the server treats each coordinate alone, but for compressors
     worker_separable: ClassVar[bool] = True  # whether workers do so too
     may_adapt: ClassVar[bool] = False  # whether the step size "auto" suits it, see ``support.auto_step``

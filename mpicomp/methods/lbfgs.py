@@ -54,7 +54,7 @@ class LBFGS(LinearMethod):
     recalled: ClassVar[str] = "the conditions of both theorems"
     paper: ClassVar[str] = "Liu, Nocedal (Mathematical Programming 1989); line search: Lewis, Overton (2013)"
     needs_function: ClassVar[bool] = True
-    needs_value: ClassVar[bool] = True
+    needs_also: ClassVar[str] = "values f_i(x)"
     worker_separable: ClassVar[bool] = False
     starts_at_x0: ClassVar[tuple[str, ...]] = ("y",)
 

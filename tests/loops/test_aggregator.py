@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -36,7 +38,8 @@ PROBLEM, WORKERS = every_combination.PROBLEM, every_combination.WORKERS
 METHODS_HERE = every_combination.methods()
 TO_CUT, IN_BLOCKS = every_combination.TO_CUT, {type(m): m for m in every_combination.methods_in_blocks()}
 ONE_OF_EACH = [*{type(m): m for m in METHODS_HERE if isinstance(m, EstimatingMethod)}.values()]
-TWO_POINTS = {type(m): m for m in METHODS_HERE if m.needs_function and not m.needs_value}
+TWO_POINTS = {type(m): m for m in METHODS_HERE if m.needs_function and not m.needs_also}
+BEYOND_GRADIENTS = {type(m): m for m in METHODS_HERE if m.needs_also}
 ONE_POINT = {type(m): m for m in METHODS_HERE if not m.needs_function and not getattr(m, "batch", None)}
 
 
@@ -164,6 +167,16 @@ def test_an_array_is_refused_where_two_points_are_compared(method):
     descent = Descent(method, tree(PROBLEM.x0()), workers=WORKERS)
     with pytest.raises(ConfigError, match="several points: give a function of x"):
         descent.step(gradients(descent, flat(descent.point)))
+
+
+@pytest.mark.parametrize("method", BEYOND_GRADIENTS.values(), ids=str)
+def test_gradients_are_refused_where_values_or_matrices_are_asked_for(method):
+    method = mpicomp.run(method, PROBLEM, workers=WORKERS, rounds=1).method
+    descent = Descent(method, tree(PROBLEM.x0()), workers=WORKERS)
+    said = rf"asks for {re.escape(method.needs_also)} as well as gradients: give an mpicomp\.Objective"
+    for what in (gradients(descent, flat(descent.point)), dict.fromkeys(range(WORKERS), lambda x: x)):
+        with pytest.raises(ConfigError, match=said):
+            descent.step(what)
 
 
 def test_a_function_of_x_is_an_objective_without_batches():
@@ -453,8 +466,11 @@ def test_a_sum_beyond_single_precision_is_no_matter():
     assert Aggregator(DCGD(Identity()), like=g)(g).tolist() == g.tolist()
 
 
-def test_a_smoothness_matrix_is_asked_of_an_objective():
-    agg = mpicomp.Aggregator(mpicomp.DCGDPlus(mpicomp.RandK(k=1)), like=np.zeros(3))
+def test_a_smoothness_matrix_is_asked_of_an_objective_where_the_class_does_not_say_so():
+    class Silent(mpicomp.DCGDPlus):
+        needs_also = ""
+
+    agg = mpicomp.Aggregator(Silent(mpicomp.RandK(k=1)), like=np.zeros(3))
     with pytest.raises(
         ConfigError, match=r"smoothness matrix, which gradients do not have: give an mpicomp\.Obj"
     ):

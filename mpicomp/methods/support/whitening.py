@@ -89,7 +89,8 @@ class WhitenedMethod(Method):
     """
 
     on_device: ClassVar[bool] = False  # d is small where d² numbers are sent
-    needs_function: ClassVar[bool] = True  # smoothness matrices too
+    needs_function: ClassVar[bool] = True
+    needs_also: ClassVar[str] = "smoothness matrices"
     separable: ClassVar[bool] = False
     setup_rounds: ClassVar[int] = 1
 
