@@ -130,6 +130,8 @@ class Loop:
         With ``values`` False, return only the model and the meters, without computing f and its gradient.
         Collective.  Afterwards the server's ledger is complete.
         """
+        if self.method.of_ones_own:  # what it has left may be no model
+            self.transport.raise_on_all(self.rounds.books.check)
         self.rounds.settle()
         return measure(self.transport, self.objectives, self.model(), self.check, values)
 

@@ -6,12 +6,12 @@ makes checkpoints that cannot be loaded.
 
 A step may also put an array into a field that is elsewhere too, as ``w.previous = r.x`` does.  The next
 change of one would then change the other; but not after a checkpoint, nor, for an array that all workers
-share, on ranks of their own.  So the field gets a copy.
+share, on ranks of their own.  So the field gets a copy.  The same holds for what a record begins with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
@@ -62,6 +62,15 @@ def apart(*records: Any) -> Iterator[None]:
             value = getattr(record, name)
             if value is not old and (isinstance(value, np.ndarray) or kernels.on_device(value)):
                 setattr(record, name, value.copy())
+
+
+def separate(records: Iterable[Any]) -> None:
+    """Give each field of ``records``, as they begin, an array of its own."""
+    for record in records:
+        for f in fields(record):
+            value = getattr(record, f.name)
+            if isinstance(value, np.ndarray) or kernels.on_device(value):
+                setattr(record, f.name, value.copy())
 
 
 def kinds_of(records: Mapping[str, Any]) -> Kinds:

@@ -23,7 +23,7 @@ from mpicomp.methods.support.auto_step import with_auto_step
 from mpicomp.methods.support.scattering import ScatteringMethod
 from mpicomp.problems.base import Objective
 from mpicomp.runtime import checkpoint
-from mpicomp.runtime.own_methods import Kinds, apart, check_kinds, kinds_of, unchanged
+from mpicomp.runtime.own_methods import Kinds, apart, check_kinds, kinds_of, separate, unchanged
 from mpicomp.transports import Transport
 
 Watch = Callable[..., AbstractContextManager[None]]
@@ -83,7 +83,10 @@ class Rounds:
         self.workers = {i: method.worker(x) for i in self.transport.hosted}
         self.books.sender = None
         self.books.fail(None)
-        self._began = kinds_of(self._own_states()) if self.method.of_ones_own else None
+        self._began = None
+        if self.method.of_ones_own:
+            separate([self.replica, *self.workers.values(), *self.averaging.states().values()])
+            self._began = kinds_of(self._own_states())
 
     # Whatever the program has set: what is not finite is refused by name, and what is too small is 0.
     @np.errstate(over="ignore", under="ignore", invalid="ignore")

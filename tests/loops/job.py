@@ -377,6 +377,22 @@ def goes_on_after_closing_early():
         return agg(np.full(2, float(RANK))).tolist()
 
 
+class NoCount(EF21):
+    def paper_bits_down(self, broadcast, d, key):
+        return -1
+
+
+def counts_no_bits_down():
+    """The server alone sees that the method gives no count: all ranks raise the error, in the next call."""
+    agg, said = Aggregator(NoCount(TopK(k=1)), like=np.zeros(2)), []
+    for _ in range(2):
+        try:
+            said.append(agg(np.ones(2)).tolist())
+        except mpicomp.ConfigError as error:
+            said.append(str(error))
+    return MPI.COMM_WORLD.allgather(said)
+
+
 def stays_away():
     """Rank 1 computes for ever: the others name it."""
     agg = Aggregator(METHOD, like=np.zeros(8), stall_timeout=1.0)

@@ -139,6 +139,13 @@ def test_a_rank_that_closes_while_others_call_is_still_there_for_them():
     assert told(3, "goes_on_after_closing_early") == [1.0, 1.0]
 
 
+def test_what_the_server_alone_has_met_is_raised_on_all_ranks():
+    """Rank 0 raised it at once, where the others went on with the estimate."""
+    said = told(2, "counts_no_bits_down")
+    assert said[0] == said[1] and said[0][0] == [1.0, 0.0]
+    assert said[0][1].startswith("NoCount.paper_bits_down=-1; allowed: an integer from 0")
+
+
 def test_ranks_that_make_different_calls_are_told_so(tmp_path):
     """The error names both calls, on all ranks, and nothing has changed."""
     first, second, third = (f"Aggregator {i} (EF21, d = {d})" for i, d in ((1, 4), (2, 4), (3, 6)))

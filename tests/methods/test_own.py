@@ -144,6 +144,32 @@ class PreviousInOneArray(Previous):
         r.before = r.x[:]
 
 
+class BeginsInOneArray(Previous):
+    """Records that begin with the array that the run gives, or with one of the class."""
+
+    shared = np.zeros(10)
+
+    def replica(self, x0):
+        return self.Replica(x0, self.shared, x0)
+
+    def worker(self, x0):
+        return self.Worker(self.shared, x0)
+
+    def keep(self, w, r, g):
+        w.g[:] = 0.9 * w.g + g
+
+    def keep_before(self, r):
+        r.before[:] = 0.5 * (r.before + r.x)
+
+
+class BeginsWithCopies(BeginsInOneArray):
+    def replica(self, x0):
+        return self.Replica(x0.copy(), np.zeros_like(x0), x0.copy())
+
+    def worker(self, x0):
+        return self.Worker(np.zeros_like(x0), x0.copy())
+
+
 def run(method, **changed):
     asked = {"workers": 3, "rounds": 6} | changed
     return mpicomp.run(method, "quadratics(d=10)", **asked)
@@ -158,6 +184,15 @@ def test_a_sound_one_is_resumed_also_with_negative_integers(tmp_path):
 def test_a_field_keeps_what_a_step_has_put_there():
     """Where one array was in two records, a change of one changed the other, on one rank or on several."""
     assert run(PreviousInOneArray()).iterates_sha256 == run(Previous()).iterates_sha256
+
+
+def test_a_field_keeps_what_it_begins_with():
+    assert run(BeginsInOneArray()).iterates_sha256 == run(BeginsWithCopies()).iterates_sha256
+
+
+def test_what_cannot_be_measured_is_told_so():
+    with pytest.raises(ConfigError, match=r"replica\.x is None\. Keep shape and type"):
+        run(PutsNothing(), rounds=1)
 
 
 @pytest.mark.parametrize(
