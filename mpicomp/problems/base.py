@@ -79,7 +79,7 @@ class Constants:
 
     def __post_init__(self) -> None:
         names = ("L_plus", "L_pm", "mu", "L_sample", "L_ij", "L_sigma", "sigma")
-        if self.L_i is not None and np.ndim(self.L_i) != 1:
+        if self.L_i is not None and not _is_row(self.L_i):
             raise ConfigError(
                 f"Constants(L_i={one_line(self.L_i)}); allowed: one number for each worker, or None."
             )
@@ -122,6 +122,14 @@ class Constants:
 def _is_size(value: Any) -> bool:
     """Whether ``value`` is one finite number, 0 or above."""
     return _is_finite(value) and bool(value >= 0)
+
+
+def _is_row(value: Any) -> bool:
+    """Whether ``value`` is an array or a list of one dimension."""
+    try:
+        return np.ndim(value) == 1
+    except ValueError:  # a list of lists of several lengths
+        return False
 
 
 def _is_finite(value: Any) -> bool:

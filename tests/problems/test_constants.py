@@ -264,6 +264,7 @@ def test_a_shard_without_a_value_has_no_smoothness_in_any_dimension():
         ({"L": np.array([1.0])}, r"Constants\(L=array\(\[1\.\]\)\); allowed: a number above 0"),
         ({"L_i": 3.0}, r"Constants\(L_i=3\.0\); allowed: one number for each worker, or None"),
         ({"L_i": np.ones((3, 1))}, r"Constants\(L_i=array.*; allowed: one number for each worker"),
+        ({"L_i": [[1.0], [2.0, 3.0]]}, r"Constants\(L_i=\[\[1\.0\].*; allowed: one number for each worker"),
         ({"samples": "a"}, "Constants.samples='a'; allowed: an integer from 1"),
         ({"samples": -1}, "Constants.samples=-1; allowed: an integer from 1"),
         ({"liars": -1}, "Constants.liars=-1; allowed: an integer from 0"),
