@@ -176,6 +176,7 @@ class Mpi(PointToPoint):
 
     def tell_all(self, number: int) -> list[int]:
         refuse_child()
+        refuse_mpi_that_is_down()
         with self._unobserved(), self._waiting(self._measurements):
             return self._meeting.tell_all(number)
 

@@ -377,6 +377,18 @@ def goes_on_after_closing_early():
         return agg(np.full(2, float(RANK))).tolist()
 
 
+def ends_mpi_first():
+    """All ranks finalise MPI, and then call and close: both are refused, and the job ends in order."""
+    agg, said = Aggregator(METHOD, like=np.zeros(8)), []
+    MPI.Finalize()
+    for call in (lambda: agg(np.ones(8)), agg.close):
+        try:
+            call()
+        except mpicomp.ConfigError as error:
+            said.append(str(error))
+    return said
+
+
 class NoCount(EF21):
     def paper_bits_down(self, broadcast, d, key):
         return -1

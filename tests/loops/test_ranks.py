@@ -139,6 +139,12 @@ def test_a_rank_that_closes_while_others_call_is_still_there_for_them():
     assert told(3, "goes_on_after_closing_early") == [1.0, 1.0]
 
 
+def test_calls_after_mpi_has_ended_are_refused():
+    """Any use of MPI then ended the process."""
+    said = told(2, "ends_mpi_first")
+    assert len(said) == 2 and all("has been finalised. Call" in one for one in said)
+
+
 def test_what_the_server_alone_has_met_is_raised_on_all_ranks():
     """Rank 0 raised it at once, where the others went on with the estimate."""
     said = told(2, "counts_no_bits_down")
