@@ -189,7 +189,7 @@ class Resumable(Stepping):
     def _restored(self, facts: dict[str, Any], values: list[tuple[Any, str, Any]]) -> None:
         """Go on from a state with the given ``facts`` and field ``values``."""
         for record, field, value in values:
-            setattr(record, field, value)
+            object.__setattr__(record, field, value)  # in a frozen record too
         for name in _COUNTS:
             setattr(self, name, facts[name])
         self._replaces |= {facts["training"]}

@@ -143,7 +143,7 @@ def load(
             damage.append(str(error))
             continue
         for record, field, value in read:  # not before every rank has read all
-            setattr(record, field, value)
+            object.__setattr__(record, field, value)  # in a frozen record too
         return manifest
     raise RecordError(" ".join(damage) or f"{folder} holds no checkpoint: start anew in another folder.")
 

@@ -61,7 +61,7 @@ def apart(*records: Any) -> Iterator[None]:
         for name, old in before.items():
             value = getattr(record, name)
             if value is not old and (isinstance(value, np.ndarray) or kernels.on_device(value)):
-                setattr(record, name, value.copy())
+                object.__setattr__(record, name, value.copy())  # in a frozen record too
 
 
 def separate(records: Iterable[Any]) -> None:
@@ -70,7 +70,7 @@ def separate(records: Iterable[Any]) -> None:
         for f in fields(record):
             value = getattr(record, f.name)
             if isinstance(value, np.ndarray) or kernels.on_device(value):
-                setattr(record, f.name, value.copy())
+                object.__setattr__(record, f.name, value.copy())
 
 
 def kinds_of(records: Mapping[str, Any]) -> Kinds:

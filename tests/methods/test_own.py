@@ -56,6 +56,31 @@ class Sound(AveragingMethod):
         return {"gamma": np.float32(0.5) / np.float32(c.L)}
 
 
+class InPlace(Sound):
+    """The same in records that are frozen: it changes their arrays."""
+
+    @dataclass(frozen=True)
+    class Replica:
+        x: np.ndarray
+        g: np.ndarray
+
+    @dataclass(frozen=True)
+    class Worker:
+        g: np.ndarray
+        signs: np.ndarray
+
+    def worker_step(self, w, r, f, key):
+        g = f.grad(r.x)
+        w.signs[:] = np.sign(g)
+        message = self.C.compress(g - w.g, key)
+        self.C.decompress_add(message, w.g, key)
+        return Message(message)
+
+    def replica_step(self, r, broadcast, key):
+        self.down.decompress_add(broadcast.m, r.g, key)
+        r.x[:] = r.x - self.gamma * r.g
+
+
 class WritesX(Sound):
     def worker_step(self, w, r, f, key):
         r.x += 1
@@ -175,10 +200,11 @@ def run(method, **changed):
     return mpicomp.run(method, "quadratics(d=10)", **asked)
 
 
-def test_a_sound_one_is_resumed_also_with_negative_integers(tmp_path):
+@pytest.mark.parametrize("method", [Sound(), InPlace()], ids=lambda m: type(m).__name__)
+def test_a_sound_one_is_resumed_also_with_negative_integers(method, tmp_path):
     """They were taken for damaged counts, so that no checkpoint could be loaded."""
-    run(Sound(), rounds=3, out=tmp_path / "run")
-    assert run(Sound(), out=tmp_path / "run", resume=True).iterates_sha256 == run(Sound()).iterates_sha256
+    run(method, rounds=3, out=tmp_path / "run")
+    assert run(method, out=tmp_path / "run", resume=True).iterates_sha256 == run(Sound()).iterates_sha256
 
 
 def test_a_field_keeps_what_a_step_has_put_there():
@@ -188,6 +214,10 @@ def test_a_field_keeps_what_a_step_has_put_there():
 
 def test_a_field_keeps_what_it_begins_with():
     assert run(BeginsInOneArray()).iterates_sha256 == run(BeginsWithCopies()).iterates_sha256
+
+
+def test_records_may_be_frozen():
+    assert run(InPlace()).iterates_sha256 == run(Sound()).iterates_sha256
 
 
 def test_what_cannot_be_measured_is_told_so():
