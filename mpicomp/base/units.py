@@ -1,14 +1,16 @@
-"""Parse and print rates, times, byte counts and long lists: 100mbit, 10ms, 12.3 KB, "0, 1, .., 249"."""
+"""Parse and print rates, times and byte counts, and shorten lists and texts: 100mbit, 12.3 KB, "0, 1, .., 249"."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import takewhile
 
 from mpicomp.base.errors import ConfigError
 
 _RATES = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_LONG = 200  # characters of a text that an error shows
 
 
 def parse_rate(text: str) -> float:
@@ -67,3 +69,15 @@ def shortened(values: Iterable[object], most: int = 8) -> str:
 def one_line(value: object, most: int = 60) -> str:
     """The first ``most`` characters of ``repr(value)``, in one line."""
     return " ".join(repr(value).split())[:most]
+
+
+def from_difference(*texts: str) -> list[str]:
+    """``texts``, each cut to the characters around their first difference if one of them is long."""
+    if max(map(len, texts)) <= _LONG:
+        return [*texts]
+    same = sum(1 for _ in takewhile(lambda letters: len({*letters}) == 1, zip(*texts, strict=False)))
+    start = max(0, same - _LONG // 2)
+    return [
+        ".. " * (start > 0) + text[start : start + _LONG] + " .." * (start + _LONG < len(text))
+        for text in texts
+    ]

@@ -17,11 +17,10 @@ from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import as_path
 from mpicomp.base.former import present_config
 from mpicomp.base.given_arrays import in_full
-from mpicomp.base.units import one_line, shortened
+from mpicomp.base.units import from_difference, one_line, shortened
 from mpicomp.loops.stepping import NONE, SENT, SKIPPED, Stepping, check_options, operation
 from mpicomp.methods.base import Method
 from mpicomp.runtime import checkpoint
-from mpicomp.runtime.alike import from_difference
 from mpicomp.runtime.generations import Checks, is_count
 from mpicomp.runtime.saved import fitting
 from mpicomp.transports.calls import Operation

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from typing import Any
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.given_arrays import in_full
+from mpicomp.base.units import from_difference
 from mpicomp.problems.base import Problem, fingerprint_of
 
-_LONG = 200  # characters of a fact that an error shows
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the text of an object that has none of its own
 
 
@@ -35,18 +34,6 @@ def refuse_unlike(told: Sequence[Mapping[str, str]]) -> None:
 def as_text(fact: Any) -> str:
     """A text itself; any other ``fact`` in one line, without memory addresses, which differ between ranks."""
     return fact if isinstance(fact, str) else _ADDRESS.sub("", " ".join(in_full(fact).split()))
-
-
-def from_difference(*texts: str) -> list[str]:
-    """``texts``, each cut to the characters around their first difference if one of them is long."""
-    if max(map(len, texts)) <= _LONG:
-        return [*texts]
-    same = sum(1 for _ in takewhile(lambda letters: len({*letters}) == 1, zip(*texts, strict=False)))
-    start = max(0, same - _LONG // 2)
-    return [
-        ".. " * (start > 0) + text[start : start + _LONG] + " .." * (start + _LONG < len(text))
-        for text in texts
-    ]
 
 
 def facts_of(problem: Problem) -> dict[str, Any]:

@@ -21,8 +21,8 @@ import numpy as np
 from mpicomp.base.errors import ConfigError, MpicompError, RecordError
 from mpicomp.base.files import flush_folder, write_atomically
 from mpicomp.base.former import present_config
+from mpicomp.base.units import from_difference
 from mpicomp.runtime import generations, saved
-from mpicomp.runtime.alike import from_difference
 from mpicomp.runtime.generations import FORMAT, MANIFEST, Checks, DamageError, read_manifest
 from mpicomp.transports import Transport
 
