@@ -13,12 +13,8 @@ from mpicomp.transports.children import refuse_child
 from mpicomp.transports.counters import prepare
 from mpicomp.transports.launcher import SURVIVING, launched_ranks, remedy, torchrun_processes
 from mpicomp.transports.local import Local
-from mpicomp.transports.openers import (
-    default_communicator,
-    mpi_is_down,
-    opener_of,
-    refuse_mpi_that_is_down,
-)
+from mpicomp.transports.mpi_state import mpi_is_down, refuse_mpi_that_is_down
+from mpicomp.transports.openers import default_communicator, opener_of
 
 
 def connect(

@@ -43,7 +43,7 @@ from mpicomp.transports.exchange import Exchange
 from mpicomp.transports.mpi_buffers import mpi_buffer
 from mpicomp.transports.mpi_exchange import MpiExchange
 from mpicomp.transports.mpi_meeting import meeting_of
-from mpicomp.transports.openers import refuse_mpi_that_is_down
+from mpicomp.transports.mpi_state import refuse_mpi_that_is_down
 from mpicomp.transports.orphan import end_with_parent
 from mpicomp.transports.point_to_point import PointToPoint
 from mpicomp.transports.ranks import STOP

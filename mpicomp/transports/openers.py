@@ -15,6 +15,7 @@ from mpicomp.base.lazy import found
 from mpicomp.base.units import one_line
 from mpicomp.transports.base import Transport
 from mpicomp.transports.launcher import launched_by_mpi
+from mpicomp.transports.mpi_state import mpi_is_down, refuse_mpi_that_is_down
 
 _PLACES: dict[str, str] = {}  # a library's module -> "module:object", its opener
 
@@ -92,21 +93,6 @@ def default_communicator() -> Any:
             if (comm := opener.default()) is not None:
                 return comm
     return None
-
-
-def mpi_is_down() -> bool:
-    """Whether the program has loaded MPI and not initialised it, or has finalised it."""
-    loaded = sys.modules.get("mpi4py.MPI")
-    return loaded is not None and (not loaded.Is_initialized() or loaded.Is_finalized())
-
-
-def refuse_mpi_that_is_down() -> None:
-    """Raise ``ConfigError`` if ``mpi_is_down``: any use of MPI would then end the process."""
-    if mpi_is_down():
-        raise ConfigError(
-            "MPI is not initialised, as with mpi4py.rc.initialize = False, or has been finalised. Call "
-            "MPI.Init() before the first call here, and MPI.Finalize() after the last."
-        )
 
 
 def _openers() -> list[Opener]:
