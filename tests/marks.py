@@ -111,7 +111,6 @@ SLOW = (
     "images/test_archive.py::test_a_damaged_archive_with_a_right_sum_gives_no_other_images[3]",
     "images/test_archive.py::test_the_bytes_do_not_depend_on_threads_or_on_how_products_are_summed",
     "images/test_files.py::test_the_commands_train_compress_decompress_and_score",
-    "images/test_training.py::test_each_stage_starts_where_the_one_before_ended",
     "kernels/test_cuda_sources.py::test_the_sources_compile",
     "kernels/test_loading.py::test_a_comparison_loads_the_kernels_for_all_of_its_runs_or_for_none",
     "kernels/test_loading.py::test_a_run_loads_nothing_in_its_rounds",
@@ -119,7 +118,6 @@ SLOW = (
     "kernels/test_loading.py::test_short_vectors_go_by_the_compiled_kernels_once_these_are_there",
     "kernels/test_store.py",
     "lab/bench/test_bench.py::test_the_command_prints_a_compressor_a_line",
-    "lab/bench/test_bench.py::test_torch_s_figures",
     "lab/bench/test_images.py::test_the_command",
     "lab/bench/test_images.py::test_the_rows_are_the_sizes",
     "lab/bench/test_train.py",
@@ -201,7 +199,6 @@ SLOW = (
     "test_site.py::test_the_example_of_a_page_begins[local_images]",
     "test_site.py::test_the_example_of_a_page_runs",
     "transports/test_mpi.py::test_every_pair_of_them_gives_the_same_bits_and_bytes",
-    "transports/test_openers.py::test_an_mpi_that_is_down_is_left_alone",
 )
 
 # Functions whose cases are all combinations of problems, placements and compressors.  A case all of whose

@@ -29,7 +29,7 @@ def as_estimating(method: Any) -> EstimatingMethod:
     """``method``, or that of a text.  Raises ``ConfigError`` for one that ``Aggregator`` does not take."""
     method = as_method(method)
     if not isinstance(method, EstimatingMethod):
-        name = type(method).__name__ if isinstance(method, Method) else repr(method)
+        name = type(method).__name__ if isinstance(method, Method) else one_line(method)
         also = " chooses the points where gradients are taken" if isinstance(method, Method) else ""
         raise ConfigError(
             f"{name}{also or ' is no method'}; allowed: a method of the form x - γ g, such as EF21SGDM. "

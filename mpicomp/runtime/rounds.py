@@ -26,7 +26,7 @@ from mpicomp.runtime import checkpoint
 from mpicomp.runtime.own_methods import Kinds, apart, check_kinds, kinds_of, separate, unchanged
 from mpicomp.transports import Transport
 
-Watch = Callable[..., AbstractContextManager[None]]
+Watch = Callable[..., AbstractContextManager[None]]  # of records, while a user's method changes them
 _NOTHING = nullcontext()
 Update = Callable[[Any, Any, Any, Key], None]  # (method, replica, broadcast, key); changes the replica
 

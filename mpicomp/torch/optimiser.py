@@ -141,7 +141,7 @@ class Compressed(Stateful):
                 warn_of_momentum(exchanged, self.outer)
                 if outer is None:
                     warn_of_length(method)
-            self.local = LocalSteps(exchanged, timing.schedule, self.outer, timing.keep)
+            self.local = LocalSteps(exchanged, timing.schedule(), self.outer, timing.keep)
         for tensors in pieces:
             tensors.optimiser = self.outer or optimiser
         self._brought, self._lacking, self._ready = {}, {}, None

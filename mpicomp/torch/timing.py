@@ -40,9 +40,8 @@ class Timing:
         }
         for name, number in numbers.items():
             object.__setattr__(self, name, number)
-        self.schedule  # noqa: B018 - it checks its fields
+        self.schedule()  # which checks the others
 
-    @property
     def schedule(self) -> Schedule:
         """The local steps at which exchanges begin and end."""
         return Schedule(self.sync_every, self.delay, self.fragments)
