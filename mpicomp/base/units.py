@@ -1,4 +1,4 @@
-"""Parse and print rates, times and byte counts, and shorten lists and texts: 100mbit, 12.3 KB, "0, 1, .., 249"."""
+"""Parse and print rates, times and byte counts; shorten lists and texts: 100mbit, 12.3 KB, "0, 1, .., 9"."""
 
 from __future__ import annotations
 
