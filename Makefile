@@ -14,7 +14,9 @@ EXTRAS := test$(if $(filter system,$(MPI)),,$(comma)$(MPI))
 PIP := $(BIN)/pip install --quiet --no-compile --disable-pip-version-check
 # And keeps what it has compiled: else each process compiles all that it imports, for seconds.
 export PYTHONDONTWRITEBYTECODE :=
-PYTEST := $(BIN)/python -m pytest --ignore=tests/mpi --numprocesses auto --maxprocesses 8 --dist worksteal
+# A process more than there are cores, 8 at most: tests also wait for files and for programs that they start.
+PROCESSES ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n + 1 : 8)))
+PYTEST := $(BIN)/python -m pytest --ignore=tests/mpi --numprocesses $(PROCESSES) --dist worksteal
 
 .PHONY: help demo docs notebook test test-jobs test-slow test-all test-torch test-cluster fuzz check format lint bench lab clean
 .DEFAULT_GOAL := help

@@ -41,6 +41,14 @@ def _numpy_for_short_vectors():
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _files_without_fsync():
+    """No test cuts the power, and a disk takes milliseconds for each file that it is made to keep."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
 @pytest.fixture(scope="session", params=["host", "gpu"])
 def cuda(request, tmp_path_factory):
     """The CUDA kernels on a CPU that plays the device, and on a GPU where there is one."""

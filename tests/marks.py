@@ -87,8 +87,8 @@ SMOKE = (
     "transports/test_mpi.py::test_the_command_starts_ranks_itself_or_finds_itself_on_them",
 )
 
-# Statistics, rates, compiling, comparisons of many runs and their figures, and every combination of what is
-# tested one by one elsewhere.
+# Statistics, rates, compiling, comparisons of many runs and their figures, all methods on a device that a CPU
+# plays, and every combination of what is tested one by one elsewhere.
 SLOW = (
     "compressors/test_kinds.py::test_qsgd_is_unbiased_where_atomo_s_was_not",
     "compressors/test_moments.py::test_alpha_bounds_the_error",
@@ -126,10 +126,18 @@ SLOW = (
     "lab/experiment/test_figures.py",
     "lab/experiment/test_foreign_folders.py::test_nothing_is_written_through_a_link",
     "lab/experiment/test_observation.py::test_rows_far_apart_are_said_to_make_costs_too_high",
+    "lab/experiment/test_scripting.py::test_a_comparison_of_objects_is_kept_and_continued",
+    "lab/experiment/test_scripting.py::test_a_comparison_of_objects_is_that_of_the_suite_with_their_texts",
+    "lab/experiment/test_scripting.py::test_a_step_of_numpys_is_tuned_and_continued",
+    "lab/experiment/test_scripting.py::test_runs_of_one_method_with_other_blocks_or_another_start_are_not_one_curve",
+    "lab/experiment/test_study.py::test_panels_of_a_study",
+    "lab/experiment/test_suite.py::test_parts_make_the_whole",
     "lab/experiment/test_suite.py::test_plot_redraws",
     "lab/experiment/test_suite.py::test_the_figure_says_what_diverged",
     "loops/test_aggregator.py::test_a_descent_of_every_pair_is_the_run",
     "loops/test_aggregator.py::test_estimate_and_step_of_every_pair_are_the_run",
+    "loops/test_device.py::test_blocks_that_leave_early_are_the_same",
+    "loops/test_device.py::test_estimates_are_those_of_the_host",
     "loops/test_overlap.py::test_blocks_of_every_compressor_that_leave_early_are_the_same",
     "methods/test_adiana.py::test_adiana_converges_linearly_by_theory",
     "methods/test_adiana_convex.py::test_the_rate_is_the_theorems",
@@ -162,6 +170,7 @@ SLOW = (
     "methods/test_marina.py::test_the_variance_of_a_compressed_round_is_as_the_steps_assume",
     "methods/test_marina.py::test_vrmarina_and_ppmarina_reach_the_rate_of_their_theorem",
     "methods/test_marinap.py::test_the_bound_of_its_proof",
+    "methods/test_mean_smoothness.py::test_the_estimates_lag_behind_by_at_most_what_the_path_allows",
     "methods/test_methods.py::test_agd_contracts_with_the_root_of_the_condition_number",
     "methods/test_methods.py::test_dcgd_plateaus_unless_the_local_gradients_vanish",
     "methods/test_methods.py::test_diana_contracts_linearly",
@@ -187,6 +196,7 @@ SLOW = (
     "methods/test_whitening.py::test_unbiased_on_the_range",
     "problems/test_batches.py::test_batches_are_unbiased",
     "runtime/test_device.py::test_every_compressor_has_on_the_device_the_bytes_of_the_host",
+    "runtime/test_device.py::test_every_method_and_compressor_does_on_the_device_what_it_does_on_the_host",
     "runtime/test_device.py::test_every_pair_of_them_does_on_the_device_what_it_does_on_the_host",
     "runtime/test_faults.py::test_a_wrong_byte_is_refused_or_decoded_but_never_a_crash",
     "test_keys.py::test_inclusion_in_a_random_subset_is_uniform",
@@ -246,7 +256,6 @@ PRODUCTS = (
     "methods/test_marina.py::test_vrmarina_with_whole_batches_is_marina",
     "methods/test_marinap.py::test_marinap_is_its_transcription",
     "methods/test_mean_smoothness.py::test_each_step_of_the_proof_holds_in_each_round",
-    "methods/test_mean_smoothness.py::test_the_estimates_lag_behind_by_at_most_what_the_path_allows",
     "methods/test_methods.py::test_dcgd_is_its_transcription",
     "methods/test_methods.py::test_diana_is_its_transcription",
     "methods/test_methods.py::test_ef14_is_its_transcription",
