@@ -19,8 +19,8 @@ class Clock:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
-        self.running: list[str] = []
-        self._since = perf_counter()
+        self.running: list[str] = []  # the phases under way, the innermost last
+        self.since = perf_counter()  # the innermost phase is charged up to then
         self._phases: dict[str, Phase] = {}
 
     def phase(self, name: str) -> Phase:
@@ -28,13 +28,6 @@ class Clock:
         if name not in self._phases:
             self._phases[name] = Phase(self, name)
         return self._phases[name]
-
-    def charge(self) -> None:
-        """Charge the seconds since the last charge to the innermost phase under way."""
-        now = perf_counter()
-        if self.running:
-            self.seconds[self.running[-1]] += now - self._since
-        self._since = now
 
 
 class Phase:
@@ -46,9 +39,13 @@ class Phase:
         self._clock, self._name = clock, name
 
     def __enter__(self) -> None:
-        self._clock.charge()
-        self._clock.running.append(self._name)
+        clock, now = self._clock, perf_counter()
+        if clock.running:
+            clock.seconds[clock.running[-1]] += now - clock.since
+        clock.running.append(self._name)
+        clock.since = now
 
     def __exit__(self, *_: object) -> None:
-        self._clock.charge()
-        self._clock.running.pop()
+        clock, now = self._clock, perf_counter()
+        clock.seconds[clock.running.pop()] += now - clock.since
+        clock.since = now

@@ -56,6 +56,7 @@ class Early:
         """Begin the round of ``key``, before any of its blocks is brought."""
         self._key, self._failed, self.begun = key, None, True
         self._ups.clear()
+        self._brought: dict[int, int] = {}  # block -> the sum of the bits of its gradient
         self._size = 0
         self._left = len(self.slices)  # blocks to be brought
         self._sends = self._worker in self._averaging.method.senders(key)
@@ -86,6 +87,7 @@ class Early:
                 gradient = self._checked(block, gradient)
             if not is_finite(gradient):
                 raise DivergedError(f"worker {self._worker}: the gradient is not finite.")
+            self._brought[block] = _sum_of_bits(gradient)
             quiet = np.errstate(over="ignore", under="ignore", invalid="ignore")
             with self._at.transport.clock.phase("compress"), quiet:
                 up = self._step(block, gradient)
@@ -149,6 +151,17 @@ class Early:
                 "the last to the first, before the call with the whole gradient."
             )
 
+    def check_whole(self, gradient: Array) -> None:
+        """Raise ``ConfigError`` if a block of ``gradient``, shape (d,), is not the one that was brought."""
+        if not self.begun:
+            return
+        for b, total in self._brought.items():
+            if _sum_of_bits(gradient[self.slices[b]]) != total:
+                raise ConfigError(
+                    f"block {b} of the gradient is not what bring was given, and that has left already: make "
+                    "the call with the gradient that was brought, or leave overlap out."
+                )
+
     def commit(self) -> bool:
         """Make the copied state the worker's state, if the round was begun.  Returns whether it was begun."""
         if not self.begun:
@@ -172,6 +185,11 @@ class Early:
             with exchange.receive(b, senders):
                 pass
         exchange.drop()
+
+
+def _sum_of_bits(gradient: Array) -> int:
+    """The sum of the entries' bits as integers, which any change of scale, as clipping's, changes."""
+    return int(gradient.view(f"u{gradient.itemsize}").sum(dtype=np.uint64))
 
 
 def _is_vector(value: Any) -> bool:

@@ -313,6 +313,9 @@ class Stepping:
         point = self._point()
         for i, what in given.items():
             self._given[i].give(what, point)
+            whole = self._given[i].gradient
+            if self._early is not None and whole is not None:
+                self._early.check_whole(whole)
         x = None if at is None else self._play.replica.x
         return self._watch.value((f.gradient for f in self._given.values()), x)
 

@@ -89,11 +89,19 @@ def kinds_of(records: Mapping[str, Any]) -> Kinds:
 def check_kinds(method: Method, before: Kinds, records: Mapping[str, Any]) -> None:
     """Raise ``ConfigError`` if ``records`` could not be loaded where ``before`` are those of the start."""
     try:
-        for name, value in kinds_of(records).items():
-            if name in before:
-                fitting(name, value, before[name])
+        for record_name, record in records.items():
+            for f in fields(record):
+                name, value = f"{record_name}.{f.name}", getattr(record, f.name)
+                if name in before and not _is_alike(value, before[name]):
+                    fitting(name, value, before[name])
     except RecordError as error:
         raise ConfigError(
             f"{type(method).__name__} has changed what it keeps, so that no checkpoint could be loaded: "
             f"{error}. Keep shape and type, as r.x[:] = .. does."
         ) from None
+
+
+def _is_alike(value: Any, kind: Any) -> bool:
+    """Whether ``value`` is an array of the shape and type of ``kind``, as nearly all are in every round."""
+    both = isinstance(value, np.ndarray) and isinstance(kind, np.ndarray)
+    return both and value.shape == kind.shape and value.dtype == kind.dtype

@@ -115,9 +115,8 @@ class Rounds:
         original_ids = self.books.original_ids
         self.ledger.down[original_ids] += size
         self.ledger.paper_bits_down += charged * len(original_ids)
-        if self._began is not None:  # once, after the first round
+        if self._began is not None:
             self._check_kept(self._began)
-            self._began = None
         return stop
 
     def _check_kept(self, began: Kinds) -> None:

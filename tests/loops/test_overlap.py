@@ -151,6 +151,20 @@ def test_what_is_no_block_is_refused_by_the_call_and_changes_nothing(block, said
     assert agg(g).tobytes() == plain(g).tobytes()
 
 
+def test_a_gradient_that_is_changed_after_its_blocks_have_left_is_refused():
+    """As clipping changes it; the blocks would have been used, and the change lost without a word."""
+    plain, agg = (Aggregator(METHOD, np.zeros(20), **SHARDED) for _ in range(2))
+    blocks, g = agg.overlap(), np.arange(20.0)
+    for changed in (g / 2, np.where(g == 9, -g, g)):
+        for b in reversed(range(5)):
+            agg.bring(b, g[blocks[b]])
+        with pytest.raises(ConfigError, match=r"block \d of the gradient is not what bring was given"):
+            agg(changed)
+    for b in reversed(range(5)):
+        agg.bring(b, g[blocks[b]])
+    assert agg(g).tobytes() == plain(g).tobytes()
+
+
 def test_blocks_in_single_precision_are_those_of_the_call():
     """The vector is in double precision, and so are the steps of the workers."""
     plain, agg = (Aggregator(METHOD, np.zeros(20), **SHARDED) for _ in range(2))

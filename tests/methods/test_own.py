@@ -112,6 +112,13 @@ class PutsNothing(Sound):
         r.x = None
 
 
+class Leaves(Sound):
+    def replica_step(self, r, broadcast, key):
+        super().replica_step(r, broadcast, key)
+        if key.round == 2:
+            r.x = None
+
+
 class Lists(Sound):
     def worker_step(self, w, r, f, key):
         up = super().worker_step(w, r, f, key)
@@ -259,6 +266,12 @@ def test_records_keep_shape_and_type(method, said, rounds, tmp_path):
     """Their checkpoints could not be written, or not be loaded, which was found when the work was lost."""
     with pytest.raises(ConfigError, match=said):
         run(method, rounds=rounds, out=tmp_path / "run")
+
+
+def test_they_keep_them_in_later_rounds_too():
+    """The iterate of such a round had no bytes to be hashed, which ended in an error of our own."""
+    with pytest.raises(ConfigError, match=r"Leaves has changed what it keeps.* replica\.x is None"):
+        run(Leaves(), rounds=6)
 
 
 def test_a_step_of_numpy_s_numbers_is_a_step():
