@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, replace
 from functools import reduce
 from math import inf
@@ -47,7 +47,7 @@ from typing import Any
 from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.compressors import Lossless
-from mpicomp.lab.experiment.suite import AXES, Entry, Suite
+from mpicomp.lab.experiment.suite import AXES, Entry, Suite, X
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.runtime.limits import Limits
@@ -181,23 +181,25 @@ def _check_settings(top: dict[str, Any]) -> None:
     check_choice("down", top.get("down", DOWN), ("exact", "f8", "f4", "f2", "bf16"))
     x = top.get("x", ["rounds"])
     if not x:
-        raise ConfigError(f"x = []; allowed: some of {', '.join(AXES['x'])}.")
+        raise ConfigError(f"x = []; allowed: some of {', '.join(X)}.")
     for name in x:
-        check_axis("x", str(name))
-    check_axis("y", top.get("y", "gradient"))
+        check_axis("x", str(name), X)
+    check_axis("y", top.get("y", "gradient"), AXES["y"])
 
 
-def check_axis(axis: str, name: str) -> None:
-    """Raise ``ConfigError`` unless ``name`` is a quantity for the ``axis``, "x" or "y"."""
-    if name not in AXES[axis]:
-        raise unknown(f"{axis} axis", name, AXES[axis])
+def check_axis(axis: str, name: str, allowed: Collection[str]) -> None:
+    """Raise ``ConfigError`` unless ``name`` is a word for the ``axis``, "x" or "y"."""
+    if name not in allowed:
+        raise unknown(f"{axis} axis", name, allowed)
 
 
 def _suite(problem: Problem, entries: tuple[Entry, ...], settings: dict[str, Any], source: str) -> Suite:
     """The suite with these settings, which have been checked.  Raises ``ConfigError`` for equal labels."""
     _check_labels(entries)
     lists = {  # an axis named twice has one panel
-        key: tuple(dict.fromkeys(settings[key])) for key in ("seeds", "x") if settings.get(key) is not None
+        key: tuple(dict.fromkeys(X.get(word, word) if key == "x" else word for word in settings[key]))
+        for key in ("seeds", "x")
+        if settings.get(key) is not None
     }
     given = {"title": to_text(problem)} | settings | lists
     if (at := given.get("at")) is not None:

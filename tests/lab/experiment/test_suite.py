@@ -534,6 +534,11 @@ def test_an_axis_that_is_named_twice_has_one_panel():
     assert suite.x == ("up", "rounds", "seconds", "both", "epochs")
 
 
+def test_the_axis_bytes_is_both_as_in_a_plot():
+    """`mpicomp plot` took the word, and a suite refused it."""
+    assert parse_suite(f'x = ["bytes", "up", "both"]\n{SUITE}').x == ("both", "up")
+
+
 def test_the_curve_is_the_median_over_seeds(done):
     _, comparison = done
     runs = [o.rows for o in comparison.outcomes if o.label == "DIANA RandK"]
