@@ -100,6 +100,7 @@ def describe(cls: type) -> Description:
     # The first line on a method is its module's; the class's docstring starts with the algorithm.
     doc = sys.modules[cls.__module__].__doc__ if METHODS.name_of(cls) else cls.__doc__
     summary = (doc or "").strip().partition("\n")[0]  # none under python -OO
+    summary = summary.removesuffix("::")  # before an algorithm set apart
     return Description(_name(cls) or cls.__name__, parameters, summary, getattr(cls, "paper", ""))
 
 
