@@ -124,6 +124,9 @@ def _object(kind: str, node: ast.expr) -> Any:
             pass
         case ast.Constant(value=str() as name) if is_reference(name):
             pass
+        case ast.Constant(value=str() as name) if name.endswith(".py"):
+            file = name if "/" in name else f"./{name}"
+            raise ConfigError(f"{name} is no {kind}; name a class in it, as in {file}:MyClass.")
         case _:
             raise ConfigError(f"{text!r} is no {kind}; expected NAME or NAME(PARAMETER=VALUE, ...).")
     cls = _lookup(kind, name)

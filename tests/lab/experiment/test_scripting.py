@@ -124,6 +124,8 @@ def test_a_run_is_loaded(run, tmp_path):
     assert record.config["asked"]["method"] == repr(run.method)
     with pytest.raises(RecordError, match="neither a comparison nor a run"):
         mpicomp.load(tmp_path)
+    with pytest.raises(RecordError, match="nowhere: no such folder"):
+        mpicomp.load(tmp_path / "nowhere")
 
 
 def test_without_pandas_it_says_what_to_install(run, monkeypatch):
