@@ -41,12 +41,12 @@ def facts_of(problem: Problem) -> dict[str, Any]:
 
     Of a user's own problem it is the class alone: its fields may hold this rank's data, or name its file.
     """
-    if _has_ones_own(problem):
+    if has_ones_own(problem):
         return {"problem": type(problem)}
     return {"data": fingerprint_of(problem), "problem": problem}
 
 
-def _has_ones_own(problem: Problem) -> bool:
+def has_ones_own(problem: Problem) -> bool:
     """Whether ``problem``, or a problem in one of its fields, is of a user's own class."""
     inside = [one for one in vars(problem).values() if isinstance(one, Problem)]
-    return problem.of_ones_own or any(map(_has_ones_own, inside))
+    return problem.of_ones_own or any(map(has_ones_own, inside))

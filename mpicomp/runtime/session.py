@@ -23,6 +23,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem, fingerprint_of
 from mpicomp.runtime import checkpoint
+from mpicomp.runtime.alike import has_ones_own
 from mpicomp.runtime.generations import Checks, is_count
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.loop import Loop
@@ -55,8 +56,12 @@ def _identity(
     They are compared in this order, because the first ones determine others.  Records of older versions lack
     "blocks" and those after it; such runs had the defaults.
     """
-    config = {"method": type(loop.method).__name__, "problem": repr(problem)}
-    config |= {"data": fingerprint_of(problem), "workers": str(loop.transport.n), "seed": str(loop.seed)}
+    if has_ones_own(problem):  # on another rank its fields may hold that rank's data
+        text, data = loop.transport.ask_server(lambda: (in_full(problem), fingerprint_of(problem)))
+    else:  # it shows the hash of the arrays that it was given
+        text, data = repr(problem), fingerprint_of(problem)
+    config = {"method": type(loop.method).__name__, "problem": text}
+    config |= {"data": data, "workers": str(loop.transport.n), "seed": str(loop.seed)}
     config |= {"device": "cpu" if kernels.device() is None else "cuda"}
     given = {f.name: getattr(loop.method, f.name) for f in fields(loop.method)}
     config |= {f"method.{name}": in_full(value) for name, value in given.items()}

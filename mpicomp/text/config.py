@@ -20,8 +20,11 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, get_args, get_type_hints
 
+import numpy as np
+
 from mpicomp.base.errors import ConfigError, unknown
 from mpicomp.base.former import present_name
+from mpicomp.base.given_arrays import in_full
 from mpicomp.base.lazy import Table
 from mpicomp.compressors import COMPRESSORS, Compressor, Layered
 from mpicomp.methods import METHODS, Method
@@ -75,7 +78,7 @@ def to_text(obj: object) -> str:
         return repr(obj)
     name = name if needs_no_quotes(name) else repr(name)
     given = [(f, getattr(obj, f.name)) for f in _fields(type(obj))]
-    changed = [f"{f.name}={_value_text(value)}" for f, value in given if value != _default(f)]
+    changed = [f"{f.name}={_value_text(value)}" for f, value in given if not _is_default(f, value)]
     return f"{name}({', '.join(changed)})" if changed else name
 
 
@@ -225,7 +228,14 @@ def _value_text(value: Any) -> str:
         return f"{{{', '.join(f'{pattern!r}: {to_text(C)}' for pattern, C in value)}}}"
     if isinstance(value, str) and is_bare(value):
         return value
+    if isinstance(value, np.ndarray):  # as a data set of the package's: it cannot be read back
+        return f"<{' x '.join(map(str, value.shape))}, sha256 {in_full(value).rpartition('sha256 ')[2]}>"
     return repr(float(value)) if isinstance(value, float) else repr(value)
+
+
+def _is_default(f: Field[Any], value: Any) -> bool:
+    """Whether ``value`` is the default of the field; an array, whose entries would be compared, is none."""
+    return not isinstance(value, np.ndarray) and bool(value == _default(f))
 
 
 def _are_rules(value: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -12,12 +13,14 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
+import mpicomp
 from mpicomp import GD
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.compressors import PermK
 from mpicomp.lab.experiment.run_tables import phases_table, summary_table
 from mpicomp.problems import Objective, Problem
 from mpicomp.runtime.record import Recorder, read_rows
+from mpicomp.text.config import to_text
 from mpicomp.transports.local import Local
 from tests.support.running import METHOD, PROBLEM, N, every_method, interrupted, largest_file, outcome, run
 
@@ -317,6 +320,66 @@ def test_resume_none_starts_continues_and_leaves_alone(tmp_path):
         run(seed=9, **again)
     with pytest.raises(ConfigError, match="out"):
         run(resume=None)
+
+
+class Squares(Objective):
+    """|x - b|²/2"""
+
+    def __init__(self, b):
+        self.b = b
+
+    def value(self, x):
+        return np.sum((x - self.b) ** 2) / 2
+
+    def grad(self, x):
+        return x - self.b
+
+
+@dataclass(frozen=True)
+class Given(Problem):
+    """A problem of one's own with an array, of which numpy prints the ends alone."""
+
+    b: np.ndarray
+
+    def dimension(self):
+        return len(self.b)
+
+    def objective(self, i, n):
+        return Squares(self.b)
+
+
+class Plain(Given):
+    """The same, printed by its address."""
+
+    __repr__ = object.__repr__
+
+
+def test_other_arrays_in_a_problem_of_ones_own_are_refused(tmp_path):
+    """Where numpy leaves the difference out, the run went on with the other arrays."""
+    asked = {"method": GD(gamma=0.5), "workers": 2, "out": tmp_path / "run", "every": 1}
+    b = np.arange(3000.0)
+    run(problem=Given(b), rounds=2, **asked)
+    run(problem=Given(b.copy()), rounds=4, resume=True, **asked)
+    b[1500] = 0
+    with pytest.raises(RecordError, match="belongs to another run: problem is"):
+        run(problem=Given(b), rounds=6, resume=True, **asked)
+
+
+def test_a_problem_with_an_array_is_compared():
+    """Its text asked whether the array was the field's default, which ended in an error of numpy."""
+    given = Given(np.arange(3.0))
+    compared = mpicomp.compare({"GD": GD(gamma=0.5)}, given, workers=2, rounds=3)
+    assert compared.outcomes[0].rows[-1].f == 2.5 / 4**3  # Exact: |b|²/2, and a step halves x - b
+    assert re.search(r"Given\(b=<3, sha256 [0-9a-f]{12}>\)", to_text(given))
+    assert to_text(given) != to_text(Given(np.arange(3.0) + 1))
+
+
+def test_a_problem_without_a_text_is_told_to_have_one(tmp_path):
+    asked = {"method": GD(gamma=0.5), "workers": 2, "out": tmp_path / "run"}
+    first, second = Plain(np.ones(3)), Plain(np.ones(3))
+    run(problem=first, rounds=2, **asked)
+    with pytest.raises(RecordError, match="differs in each program: make the class a dataclass"):
+        run(problem=second, rounds=4, resume=True, **asked)
 
 
 def test_resume_none_begins_again_what_ended_before_its_first_checkpoint(tmp_path):
