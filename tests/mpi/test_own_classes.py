@@ -105,3 +105,24 @@ class Apart(Touching):
 def test_replicas_that_differ_between_ranks_are_noticed():
     with pytest.raises(MpicompError, match=r"replicas on ranks .* a replica_step depends on the rank"):
         mpicomp.run(Apart(own_file.First(k=3), gamma=0.1), own_file.Centre(d=6), workers=6, rounds=2)
+
+
+@dataclass(frozen=True)
+class Here(own_file.Centre):
+    """A problem whose field holds this rank's data."""
+
+    b: np.ndarray = field(default_factory=lambda: np.full(5, 1.0 + launched_rank()))
+
+    def objective(self, i, n):
+        return own_file.Distance(self.b)
+
+
+def test_a_run_on_each_rank_s_own_data_is_resumed(tmp_path):
+    """The other ranks took it for another run, since their data are not rank 0's."""
+    from mpi4py import MPI
+
+    out = MPI.COMM_WORLD.bcast(tmp_path / "run")
+    asked = {"method": "gd(gamma=0.25)", "problem": Here(), "workers": launched_ranks()}
+    mpicomp.run(rounds=3, out=out, **asked)
+    resumed = mpicomp.run(rounds=6, out=out, resume=True, **asked)
+    assert resumed.iterates_sha256 == mpicomp.run(rounds=6, **asked).iterates_sha256
