@@ -378,7 +378,7 @@ def test_ranks_are_crowded_where_they_are_more_than_the_cores_of_all_of_them(mon
 
 
 def test_who_waits_gives_way_and_among_crowded_ranks_naps(monkeypatch):
-    """A clock that only questions and naps move: 10 questions of 0.1 ms at once, 9 times giving way between, then one a nap.
+    """A clock that only questions and naps move: 10 questions of 0.1 ms in a row, then one a nap.
 
     Where ranks are not crowded, it gives way to other processes each time.
     """
