@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
+from dataclasses import dataclass
 from functools import cache
 from math import sqrt
 from typing import Any, ClassVar
@@ -27,17 +28,24 @@ AT_ONCE = 2**13  # pixels whose hidden layers are in memory at one time
 BESIDE = {"W": (0, -1), "N": (-1, 0), "NW": (-1, -1), "NE": (-1, 1), "WW": (0, -2), "NN": (-2, 0)}
 
 
+@dataclass(frozen=True)
 class PixelModel(Problem):
-    """A network that gives each pixel's distribution; with ``positions`` it also gets row and column."""
+    """A network that gives each pixel's distribution; with ``positions`` it also gets row and column.
 
-    positions: ClassVar[bool]
+    horizon  how far a pixel's neighbours are, 2 or above
+    hidden   the entries of h, 1 or above
+    blocks   the number of blocks, 0 or above
+    """
+
+    positions: ClassVar[bool] = False
+    paper: ClassVar[str] = "Zhang, Zhang, McDonagh, OOD generalization of image models (NeurIPS 2021)"
 
     data: Any
-    split: Split
-    horizon: int
-    hidden: int
-    blocks: int
-    seed: int
+    split: Split = "shuffled"
+    horizon: int = 3
+    hidden: int = 32
+    blocks: int = 1
+    seed: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "split", checked_split(self.split))
