@@ -11,13 +11,13 @@ import click
 
 from mpicomp.base.files import refuse_unwritable
 from mpicomp.lab.cli.bench import bench
-from mpicomp.lab.cli.options import Between, Count, Listed, Place, Positive, Rate, Time
+from mpicomp.lab.cli.options import RATE, TIME, Between, Count, Listed, Place, Positive
 from mpicomp.lab.cli.sections import SectionedCommand
 from mpicomp.lab.cli.suites import SuiteFile
 
 _links = click.option(
     "--links",
-    type=Listed(Rate(), empty=True),
+    type=Listed(RATE, empty=True),
     default="100mbit,1gbit",
     show_default=True,
     help="Rates of the links of emulated hosts, one host for each rank, in bits a second each way; needs "
@@ -44,13 +44,13 @@ _one_host = click.option(
 @click.option(
     "--rate",
     "rates",
-    type=Listed(Rate()),
+    type=Listed(RATE),
     default="100mbit,1gbit,10gbit",
     show_default=True,
     help="Rates of the links, in bits a second each way.",
 )
 @click.option(
-    "--latency", type=Time(), default="0ms", show_default=True, help="One-way delay that the links add."
+    "--latency", type=TIME, default="0ms", show_default=True, help="One-way delay that the links add."
 )
 @click.option(
     "--hosts",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from math import inf
 from pathlib import Path
@@ -11,10 +11,12 @@ from typing import Any
 import click
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.units import parse_rate, parse_time
 from mpicomp.runtime.limits import Limits
-from mpicomp.runtime.observation import Observation
+from mpicomp.runtime.observation import Observation, as_observed, as_rounds
 from mpicomp.runtime.placement import OF_COMPARISONS, Placement
 from mpicomp.runtime.resume import Resume
+from mpicomp.runtime.schedule import check_every
 from mpicomp.runtime.settings import Setting, settings_of
 
 
@@ -30,22 +32,17 @@ class Place(click.Path):
         return super().convert(value, param, ctx)
 
 
-class Rate(click.ParamType):
-    name = "rate"
+class Read(click.ParamType):
+    """What the function ``read`` makes of a text; the help calls it ``name``."""
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        from mpicomp.base.units import parse_rate
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name, self.read = name, read
 
-        return parse_rate(value)
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        return self.read(value)
 
 
-class Time(click.ParamType):
-    name = "time"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        from mpicomp.base.units import parse_time
-
-        return parse_time(value)
+RATE, TIME = Read("rate", parse_rate), Read("time", parse_time)
 
 
 class Count(click.ParamType):
@@ -107,23 +104,20 @@ class Listed(click.ParamType):
         return [self.of.convert(word, param, ctx) for word in words]
 
 
-class Every(click.ParamType):
-    name = "rounds"
+def _number_or_text(value: Any) -> int | str:
+    return int(value) if str(value).isdecimal() else value
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
-        from mpicomp.runtime.schedule import check_every
 
-        every = int(value) if str(value).isdecimal() else value
-        check_every(every)
-        return every
+def _every(value: Any) -> int | str:
+    every = _number_or_text(value)
+    check_every(every)
+    return every
 
 
 class At(click.ParamType):
     name = "rounds"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
-        from mpicomp.runtime.observation import as_rounds
-
         if isinstance(value, str):
             words = value.split(",")
             if not all(word.strip().isdecimal() for word in words):
@@ -132,20 +126,11 @@ class At(click.ParamType):
         return as_rounds(value)
 
 
-class Observe(click.ParamType):
-    name = "samples"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
-        from mpicomp.runtime.observation import as_observed
-
-        return as_observed(int(value) if str(value).isdecimal() else value)
-
-
 BY_TYPE: dict[type, click.ParamType] = {int: click.IntRange(1), float: click.FLOAT}
 BY_NAME: dict[str, click.ParamType] = {  # of settings whose type does not say enough
-    "every": Every(),
+    "every": Read("rounds", _every),
     "at": At(),
-    "observe": Observe(),
+    "observe": Read("samples", lambda value: as_observed(_number_or_text(value))),
     "hold": click.FloatRange(0),
     "max_bytes": click.IntRange(0),
     "stall_timeout": click.FloatRange(0, min_open=True),
