@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass
 from subprocess import PIPE, Popen
 from tempfile import TemporaryFile
@@ -21,8 +20,7 @@ from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.base.interpreter import interpreter
 from mpicomp.base.units import one_line
-from mpicomp.lab.bench.hosts import CONTROL, Hosts
-from mpicomp.lab.jobs.launcher import find_launcher
+from mpicomp.lab.bench.hosts import CONTROL, Hosts, to_start
 
 RANKS = 4
 # Learning rates by optimiser, the usual one first.
@@ -96,8 +94,7 @@ def contest(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
     """
     _need_torch()
     for rate in ask.rates:
-        with ExitStack() as stack:
-            hosts = None if rate is None else stack.enter_context(Hosts(ranks, rate))
+        with nullcontext() if rate is None else Hosts(ranks, rate) as hosts:
             for model, d in ask.models:
                 fields = ("steps", "limit", "most", "learning", "grid", "images", "optimiser")
                 asked = {name: getattr(ask, name) for name in fields}
@@ -117,16 +114,12 @@ def _need_torch() -> None:
 
 def _job(asked: dict[str, Any], hosts: Hosts | None, ranks: int) -> Iterator[dict[str, Any]]:
     """The rows of one launch, each as soon as rank 0 prints it."""
-    program = interpreter("-m", "mpicomp.lab.bench.train.rank")
     if hosts is None:
-        launcher = find_launcher()
-        command = launcher.command(ranks, *program)
-        environment = launcher.environment() | os.environ
         where: dict[str, Any] = {"interface": "lo", "address": "127.0.0.1", "port": _free_port()}
     else:
-        command, environment = [*hosts.mpirun(), *program], hosts.environment()
         where = {"interface": "eth0", "address": f"{CONTROL}.1", "port": 29500}
-    command.append(json.dumps(asked | where))
+    program = interpreter("-m", "mpicomp.lab.bench.train.rank", json.dumps(asked | where))
+    command, environment = to_start(program, ranks, hosts)
     with TemporaryFile("w+") as errors:
         job = Popen(command, env=environment, stdout=PIPE, stderr=errors, text=True, start_new_session=True)
         with job:
