@@ -169,7 +169,7 @@ def run(
     t = transport or placement.connect(workers)
     if t.is_server and t.ranks > workers + placement.dedicated:
         _mention_idle_ranks(t.ranks, workers, placement.dedicated)
-    with _left_in_order(t, close=transport is None):
+    with left_in_order(t, MpicompError, close=transport is None):
         t.raise_on_all(threads)  # refused now, whether or not kernels are compiled later
         with stop_on_signals(t) as asked, kernels.using(t.raise_on_all(lambda: open_device(device))):
             given = {"seed": seed, "out": None if out is None else "a folder"}
@@ -197,11 +197,14 @@ def run(
 
 
 @contextmanager
-def _left_in_order(t: Transport, close: bool) -> Iterator[None]:
-    """After the ``with`` block close ``t``, if ``close``.  Any error but ``MpicompError`` aborts the job."""
+def left_in_order(t: Transport, *alike: type[BaseException], close: bool = True) -> Iterator[None]:
+    """After the ``with`` block close ``t``, if ``close``, also after one of the errors ``alike``.
+
+    These are raised on all ranks.  Any other error aborts the job.
+    """
     try:
         yield
-    except MpicompError:  # the same on all ranks
+    except alike:
         if close:
             t.close()
         raise

@@ -44,7 +44,7 @@ from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row, read_facts, remove_run
 from mpicomp.runtime.result import Run
 from mpicomp.runtime.rounds import check_device
-from mpicomp.runtime.run import run
+from mpicomp.runtime.run import left_in_order, run
 from mpicomp.transports import Transport, connect
 
 
@@ -137,20 +137,10 @@ def compare_all(
 
 @contextmanager
 def _control(suite: Suite, dedicated: bool) -> Iterator[Transport]:
-    """A transport by which the server shares with the other ranks the state of the folder.
-
-    It is closed at the end, and after an error that all ranks raise.  Any other error aborts the job.
-    """
+    """A transport by which the server shares with the other ranks the state of the folder."""
     control = connect(suite.workers, dedicated)
-    try:
+    with left_in_order(control, MpicompError, KeyboardInterrupt):
         yield control
-    except (MpicompError, KeyboardInterrupt):  # raised on all ranks
-        control.close()
-        raise
-    except BaseException:
-        control.abort()
-        raise
-    control.close()
 
 
 def _check(suite: Suite, work: list[Task], placement: Placement, of: str = "") -> None:
