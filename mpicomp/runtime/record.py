@@ -162,6 +162,20 @@ def check_whole(folder: Path, rows: list[Row], last: int) -> None:
     )
 
 
+def check_claim(folder: Path, what: str, found: bool, resume: bool | None) -> None:
+    """Raise ``RecordError`` if ``folder`` holds a run, a comparison or a study against ``resume``.
+
+    what    one of these three; ``found`` says whether the folder holds it
+    resume  True: it must be there.  False: it must not.  None: either
+    """
+    if found and resume is False:
+        raise RecordError(
+            f"{folder} already holds a {what}. Choose another --out, or --resume to continue it."
+        )
+    if resume and not found:
+        raise RecordError(f"{folder} holds no {what} to resume. Leave --resume out to start one.")
+
+
 def remove_run(folder: Path) -> None:
     """Delete the files of the run in ``folder``, as far as that is allowed; files of others stay."""
     for name in ("summary.json", "rows.csv", "run.json"):
@@ -206,15 +220,10 @@ class Recorder:
             return
         found = present(folder / "run.json") or present(folder / "rows.csv")
         path = folder / "run.json"
+        check_claim(folder, "run", found, None if afresh else resume)
         if found:
             if afresh and read_facts(folder).get("config") != facts["config"]:
                 raise RecordError(f"{folder} holds a run of another configuration. Choose another --out.")
-            if not (resume or afresh):
-                raise RecordError(
-                    f"{folder} already holds a run. Choose another --out, or --resume to continue it."
-                )
-        elif resume:
-            raise RecordError(f"{folder} holds no run to resume. Leave --resume out to start one.")
         elif held := [name for name in ("summary.json", "checkpoint") if os.path.lexists(folder / name)]:
             raise RecordError(
                 f"{folder} holds {', '.join(held)}, which would be overwritten, and no run. "

@@ -43,7 +43,7 @@ from mpicomp.lab.experiment.tuning import Tuning
 from mpicomp.runtime import plotting
 from mpicomp.runtime.frames import frame
 from mpicomp.runtime.glance import NOT_FINISHED, on, on_in_full, run_html, run_line
-from mpicomp.runtime.record import Row, check_whole, read_facts, read_rows, read_summary
+from mpicomp.runtime.record import Row, check_claim, check_whole, read_facts, read_rows, read_summary
 from mpicomp.text.own_classes import without_imports
 from mpicomp.text.unimported import UnimportedProblem
 
@@ -167,11 +167,8 @@ def open_comparison(out: Path, suite: Suite, resume: bool | None, averaged: str)
     """
     path = out / "suite.toml"
     _check_inside(out, suite)
+    check_claim(out, "comparison", present(path), resume)
     if present(path):
-        if resume is False:
-            raise RecordError(
-                f"{out} already holds a comparison. Choose another --out, or --resume to continue it."
-            )
         held = _suite_of(out)
         if different := [
             f.name for f in fields(suite) if f.compare and getattr(held, f.name) != getattr(suite, f.name)
@@ -179,8 +176,6 @@ def open_comparison(out: Path, suite: Suite, resume: bool | None, averaged: str)
             raise RecordError(
                 f"{out} holds a comparison with other {', '.join(different)}. Choose another --out."
             )
-    elif resume:
-        raise RecordError(f"{out} holds no comparison to resume. Leave --resume out to start one.")
     elif present(out / "run.json"):
         raise RecordError(f"{out} already holds a run. Choose another --out.")
     _check_free(out, suite)
@@ -244,15 +239,9 @@ def _check_origin(out: Path, suite: Suite, averaged: str) -> None:
 def open_study(out: Path, study: Study, resume: bool | None) -> None:
     """Claim the folder ``out`` for ``study``, as ``open_comparison`` does; the cases claim theirs later."""
     path = out / "study.toml"
-    if present(path):
-        if resume is False:
-            raise RecordError(
-                f"{out} already holds a study. Choose another --out, or --resume to continue it."
-            )
-        if _study_of(out) != study:
-            raise RecordError(f"{out} holds another study. Choose another --out.")
-    elif resume:
-        raise RecordError(f"{out} holds no study to resume. Leave --resume out to start one.")
+    check_claim(out, "study", present(path), resume)
+    if present(path) and _study_of(out) != study:
+        raise RecordError(f"{out} holds another study. Choose another --out.")
     _check_free(out, study)
     for case in study.cases:
         _check_below(out, out / case.slug)
