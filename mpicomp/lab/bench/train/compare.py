@@ -9,9 +9,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from subprocess import PIPE, Popen
 from tempfile import TemporaryFile
 from typing import Any
@@ -34,9 +34,9 @@ class Ask:
     models     pairs of "cnn" and about how many parameters, or of "transformer" and 0
     rates      rates of the links, bits a second; None: the four ranks are on this host
     steps      the timed steps of each contestant; a few more are taken to fill its turns
-    accuracy   None: time steps only; else train the CNN to this test accuracy
+    targets    the "cnn"'s, a test accuracy, and the "transformer"'s, a loss in nats a character; without one,
+               steps are timed only
     images     the images that train the CNN, "fashion_mnist" or "digits"
-    loss       None: time steps only; else train the transformer to this loss, in nats a character
     limit      seconds of training after which a contestant has missed the target
     most       steps of training after which it has missed the target; None: as many as it takes
     optimiser  "sgd", with momentum, or "adamw", in the ranks; see ``mpicomp.lab.bench.train.contestants``
@@ -50,9 +50,8 @@ class Ask:
     models: Sequence[tuple[str, int]]
     rates: Sequence[float | None]
     steps: int = 40
-    accuracy: float | None = None
+    targets: Mapping[str, float] = field(default_factory=dict)
     images: str = "fashion_mnist"
-    loss: float | None = None
     limit: float = 600.0
     most: int | None = None
     optimiser: str = "sgd"
@@ -64,10 +63,6 @@ class Ask:
 
     def __post_init__(self) -> None:
         check_choice("optimiser", self.optimiser, tuple(RATES))
-
-    def targets(self) -> dict[str, float | None]:
-        """The target of each kind of model; None where steps are timed."""
-        return {"cnn": self.accuracy, "transformer": self.loss}
 
 
 def named(texts: Sequence[str], optimiser: str = "sgd") -> list[str]:
@@ -102,7 +97,7 @@ def contest(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
                 if unknown := set(labels) - set(named((), ask.optimiser)):
                     raise ConfigError(f"no contestant with {ask.optimiser} is called {min(unknown)!r}.")
                 asked |= {"labels": labels, "seeds": list(ask.seeds), "usual": RATES[ask.optimiser][0]}
-                asked |= {"model": model, "d": d, "target": ask.targets()[model]}
+                asked |= {"model": model, "d": d, "target": ask.targets.get(model)}
                 for row in _job(asked, hosts, ranks):
                     yield {"rate": rate, "ranks": ranks, "optimiser": ask.optimiser, **row}
 

@@ -36,7 +36,7 @@ def to_target(
         trained: dict[str, list[dict[str, Any]]] = {}
         for row in _saying(contest(replace(here, grid=(), learning=learning), ranks), say):
             trained.setdefault(row["label"], []).append(row)
-        timing = replace(asked, accuracy=None, loss=None, labels=list(trained), grid=())
+        timing = replace(asked, targets={}, labels=list(trained), grid=())
         say("the time of a step, on each link")
         for timed in contest(timing, ranks):
             yield _together(timed, trained[timed["label"]], ask.images)
@@ -70,12 +70,10 @@ def check(row: dict[str, Any], limit: float = 600.0) -> dict[str, Any]:
 
     Returns the row of ``contest``.
     """
-    accuracy, loss = (row["target"], None) if row["model"] == "cnn" else (None, row["target"])
     ask = Ask(
         models=[(row["model"], row["d"])],
         rates=[row["rate"]],
-        accuracy=accuracy,
-        loss=loss,
+        targets={row["model"]: row["target"]},
         images=row["images"],
         limit=limit,
         optimiser=row["optimiser"],
