@@ -14,6 +14,8 @@ from typing import Any
 
 from mpicomp.lab.bench.train.compare import RANKS, Ask, contest
 
+CONTESTANT = ("rate", "ranks", "optimiser", "label", "side", "every", "model", "d")  # as timed and as trained
+
 
 def to_target(
     ask: Ask, ranks: int = RANKS, say: Callable[[str], object] = lambda line: None
@@ -101,14 +103,7 @@ def _together(timed: dict[str, Any], trained: Sequence[dict[str, Any]], images: 
     most = max(row["steps"] for row in trained)
     reached, ours = middle(steps) is not None, timed["side"] == "ours"
     return {
-        "rate": timed["rate"],
-        "ranks": timed["ranks"],
-        "optimiser": timed["optimiser"],
-        "label": timed["label"],
-        "side": timed["side"],
-        "every": timed["every"],
-        "model": timed["model"],
-        "d": timed["d"],
+        **{name: timed[name] for name in CONTESTANT},
         "target": trained[0]["target"],
         "images": images,
         "lr": trained[0]["lr"],
