@@ -18,11 +18,12 @@ from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.checks import as_seed, check_at_least
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
-from mpicomp.data import Split, as_name, checked_split, rows_of, shard_sizes
+from mpicomp.data import Split, rows_of, shard_sizes
 from mpicomp.images.experts import EXPERTS, TOTAL, about_a_prediction, fixed, predictions
 from mpicomp.images.grey import GreyImages, load_grey
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, FiniteSum, Problem
+from mpicomp.problems.held_data import hold_data
 
 AT_ONCE = 2**13  # pixels whose hidden layers are in memory at one time
 BESIDE = {"W": (0, -1), "N": (-1, 0), "NW": (-1, -1), "NE": (-1, 1), "WW": (0, -2), "NN": (-2, 0)}
@@ -48,10 +49,7 @@ class PixelModel(Problem):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "split", checked_split(self.split))
-        object.__setattr__(self, "data", as_name(self.data))
-        if not isinstance(self.data, str | GreyImages):
-            object.__setattr__(self, "data", GreyImages.of(self.data))
+        hold_data(self, GreyImages, GreyImages.of)
         check_at_least("horizon", self.horizon, 2, "predictions look 2 pixels away")
         check_at_least("hidden", self.hidden, 1, "the hidden layer has at least 1 unit")
         check_at_least("blocks", self.blocks, 0, "the network has 0 blocks or more")

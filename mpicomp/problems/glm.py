@@ -10,18 +10,9 @@ from typing import Any, ClassVar
 
 from mpicomp.base.checks import check_nonnegative
 from mpicomp.base.errors import ConfigError
-from mpicomp.data import (
-    Dataset,
-    Split,
-    as_name,
-    checked_split,
-    load_dataset,
-    own_dataset,
-    rows_of,
-    shard_sizes,
-)
-from mpicomp.data.own import refuse_reordered_split
+from mpicomp.data import Dataset, Split, load_dataset, own_dataset, rows_of, shard_sizes
 from mpicomp.problems.base import Constants, Problem
+from mpicomp.problems.held_data import hold_data
 from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import BOUNDED, LOGISTIC, SIGMOID_SQUARED, SQUARE, Scalar
 from mpicomp.problems.smoothness import bounds, row_squares, spectrum
@@ -50,11 +41,7 @@ class LinearProblem(Problem):
     def __post_init__(self) -> None:
         if self.lam is not None or not self.takes_cond:
             check_nonnegative("lam", self.lam, "the weight of the penalty")
-        refuse_reordered_split(self.data, self.split)
-        object.__setattr__(self, "split", checked_split(self.split))
-        object.__setattr__(self, "data", as_name(self.data))
-        if not isinstance(self.data, str | Dataset):
-            object.__setattr__(self, "data", own_dataset(self.data, self.real_targets))
+        hold_data(self, Dataset, lambda pair: own_dataset(pair, self.real_targets))
 
     def dataset(self) -> Dataset:
         return load_dataset(self.data, self.real_targets)
