@@ -16,7 +16,7 @@ from mpicomp.lab.cli.root import cli
 @click.option(
     "--link", required=True, help="Rate of the link of each host, in bits a second each way: 100mbit."
 )
-@click.option("--latency", default="50us", show_default=True, help="One-way latency of a link.")
+@click.option("--latency", default="50us", help="One-way latency of a link.")
 @click.option("--step-seconds", type=Positive(), required=True, help="Seconds of one gradient of a worker.")
 @click.option(
     "--convex/--nonconvex",

@@ -50,7 +50,6 @@ def images() -> None:
     "--kind",
     type=click.Choice(list(KINDS)),
     default="local",
-    show_default=True,
     help="Kind of the model: of near pixels alone (local), or of a wider view and the position (full).",
 )
 @click.option(
@@ -58,10 +57,8 @@ def images() -> None:
 )
 @click.option("--method", help="The method, such as 'ef21sgdm(C=topk(k=0.05), gamma=1, eta=0.1, batch=512)'.")
 @click.option("--stages", type=Stages(), help="Step sizes, each with its rounds, such as 1:5000,0.3:3000.")
-@click.option("--workers", type=click.IntRange(1), default=4, show_default=True, help="Number of workers.")
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of x0 and of all random draws."
-)
+@click.option("--workers", type=click.IntRange(1), default=4, help="Number of workers.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of x0 and of all random draws.")
 @ranks_option
 def train(
     data: str,

@@ -144,9 +144,8 @@ def option(of: Setting) -> Any:
         return click.option(of.option, is_flag=True, help=help)
     allowed = of.field.metadata["allowed"]
     form = click.Choice(allowed) if allowed else BY_NAME.get(of.name) or BY_TYPE[of.types[0]]
-    shown = default is not None
     metavar = of.field.metadata["metavar"]
-    return click.option(of.option, type=form, default=default, show_default=shown, metavar=metavar, help=help)
+    return click.option(of.option, type=form, default=default, metavar=metavar, help=help)
 
 
 OPTIONS = {
@@ -183,13 +182,10 @@ run_options = (
         "--workers",
         type=click.IntRange(1),
         default=8,
-        show_default=True,
         help="Number of workers; worker i has the objective f_i.",
     ),
     OPTIONS["rounds"],
-    click.option(
-        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of all random draws."
-    ),
+    click.option("--seed", type=click.IntRange(0), default=0, help="Seed of all random draws."),
     *place_options,
     *(OPTIONS[name] for name in ("every", "at", "observe")),
     click.option(
