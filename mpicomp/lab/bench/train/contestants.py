@@ -242,8 +242,18 @@ _SPARSE_LOCO = EFSGD(_few_bits(0.03), 1.0, down=Lossless(forward=True), decay=0.
 _BOTH_WAYS = DoubleSqueeze(_few_bits(0.05), _few_bits(0.2), 1.0, decay=0.95, average="senders")
 _DELAYED: dict[str, Any] = {"delay": 2, "keep": "delay"}
 _LOCAL = f"every {EVERY} steps"
-_DILOCO_OUTER = (0.7, 0.5, 0.3)
-_SPARSE_OUTER = (0.7, 0.5, 1.0)
+
+
+def _diloco(label: str, method: Method) -> Contestant:
+    """Local steps, then an outer one with momentum."""
+    trainer = _ours(method, EVERY, outer_momentum=MOMENTUM)
+    return Contestant(label, "ours", trainer, outer=(0.7, 0.5, 0.3))
+
+
+def _sparse(label: str, method: Method, **options: Any) -> Contestant:
+    """Local steps, then an outer one without momentum, of SparseLoCo's rates."""
+    return Contestant(label, "ours", _ours(method, EVERY, **options), outer=(0.7, 0.5, 1.0))
+
 
 CONTESTANTS = [
     Contestant("no communication", "floor", _torch(sync=False)),
@@ -275,44 +285,15 @@ CONTESTANTS = [
     ),
     Contestant(f"dense, {_LOCAL}", "ours", _ours(_DENSE, EVERY)),
     Contestant(f"DoubleSqueeze, {_LOCAL}", "ours", _ours(_SQUEEZED, EVERY)),
-    Contestant(
-        f"DiLoCo, {_LOCAL}", "ours", _ours(_DENSE, EVERY, outer_momentum=MOMENTUM), outer=_DILOCO_OUTER
-    ),
-    *(
-        Contestant(
-            f"DiLoCo, {bits} bits both ways, {_LOCAL}",
-            "ours",
-            _ours(_of_bits(bits), EVERY, outer_momentum=MOMENTUM),
-            outer=_DILOCO_OUTER,
-        )
-        for bits in (8, 4)
-    ),
-    Contestant(f"SparseLoCo, {_LOCAL}", "ours", _ours(_SPARSE_LOCO, EVERY), outer=_SPARSE_OUTER),
-    Contestant(
-        f"SparseLoCo, {_LOCAL}, delayed by 2",
-        "ours",
-        _ours(_SPARSE_LOCO, EVERY, **_DELAYED),
-        outer=_SPARSE_OUTER,
-    ),
-    Contestant(
-        f"SparseLoCo, {_LOCAL}, delayed by 2, in 2 fragments",
-        "ours",
-        _ours(_SPARSE_LOCO, EVERY, fragments=2, **_DELAYED),
-        outer=_SPARSE_OUTER,
-    ),
-    Contestant(f"SparseLoCo both ways, {_LOCAL}", "ours", _ours(_BOTH_WAYS, EVERY), outer=_SPARSE_OUTER),
-    Contestant(
-        f"SparseLoCo both ways, half ahead, {_LOCAL}",
-        "ours",
-        _ours(_BOTH_WAYS, EVERY, ahead=0.5),
-        outer=_SPARSE_OUTER,
-    ),
-    Contestant(
-        f"SparseLoCo both ways, {_LOCAL}, delayed by 2",
-        "ours",
-        _ours(_BOTH_WAYS, EVERY, **_DELAYED),
-        outer=_SPARSE_OUTER,
-    ),
+    _diloco(f"DiLoCo, {_LOCAL}", _DENSE),
+    _diloco(f"DiLoCo, 8 bits both ways, {_LOCAL}", _of_bits(8)),
+    _diloco(f"DiLoCo, 4 bits both ways, {_LOCAL}", _of_bits(4)),
+    _sparse(f"SparseLoCo, {_LOCAL}", _SPARSE_LOCO),
+    _sparse(f"SparseLoCo, {_LOCAL}, delayed by 2", _SPARSE_LOCO, **_DELAYED),
+    _sparse(f"SparseLoCo, {_LOCAL}, delayed by 2, in 2 fragments", _SPARSE_LOCO, fragments=2, **_DELAYED),
+    _sparse(f"SparseLoCo both ways, {_LOCAL}", _BOTH_WAYS),
+    _sparse(f"SparseLoCo both ways, half ahead, {_LOCAL}", _BOTH_WAYS, ahead=0.5),
+    _sparse(f"SparseLoCo both ways, {_LOCAL}, delayed by 2", _BOTH_WAYS, **_DELAYED),
     Contestant("Dion, rank 1/4", "ours", _ours(Dion(r=0.25, gamma=1.0), times=0.2), own=True),
     Contestant("1-bit Adam", "ours", _ours(OneBitAdam(warmup=80, gamma=1.0), times=_OF_ADAM), own=True),
 ]
