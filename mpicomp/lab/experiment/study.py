@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mpicomp.base.errors import ConfigError, unknown
+from mpicomp.base.errors import ConfigError, check_known
 from mpicomp.lab.experiment.suite import Suite, slug
 from mpicomp.lab.experiment.suite_file import SETTINGS, parse_suite, read_toml, write_toml
 
@@ -106,8 +106,7 @@ def _case(table: Any, top: dict[str, Any], methods: list[Any]) -> Case:
         top = {key: value for key, value in top.items() if key not in _WHEN}
     settings = top | {"title": f"{top.get('title', '')}: {label}".removeprefix(": ")} | table
     for key in settings:
-        if key not in SETTINGS:
-            raise unknown(f"key of case {label!r}", key, SETTINGS)
+        check_known(f"key of case {label!r}", key, SETTINGS)
     try:
         return Case(label, parse_suite(write_toml(settings, [*methods, *own])))
     except ConfigError as error:

@@ -45,7 +45,7 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp.base.checks import check_choice
-from mpicomp.base.errors import ConfigError, unknown
+from mpicomp.base.errors import ConfigError, check_known
 from mpicomp.compressors import Lossless
 from mpicomp.lab.experiment.suite import AXES, Entry, Suite
 from mpicomp.methods import Method
@@ -137,8 +137,7 @@ def suite_of(
         if not isinstance(label, str):
             raise ConfigError(f"label = {label!r}; allowed: a text, such as {str(label)!r}.")
     for label in tune:
-        if label not in methods:
-            raise unknown("label to tune", label, methods)
+        check_known("label to tune", label, methods)
     ranges = {label: plain(tune.get(label)) for label in methods}
     down = top.get("down", DOWN)
     entries = tuple(_tuned(with_downlink(m, down), label, ranges[label]) for label, m in methods.items())
@@ -183,14 +182,8 @@ def _check_settings(top: dict[str, Any]) -> None:
     if not x:
         raise ConfigError(f"x = []; allowed: some of {', '.join(AXES['x'])}.")
     for name in x:
-        check_axis("x", str(name))
-    check_axis("y", top.get("y", "gradient"))
-
-
-def check_axis(axis: str, name: str) -> None:
-    """Raise ``ConfigError`` unless ``name`` is a quantity for the ``axis``, "x" or "y"."""
-    if name not in AXES[axis]:
-        raise unknown(f"{axis} axis", name, AXES[axis])
+        check_known("x axis", str(name), AXES["x"])
+    check_known("y axis", top.get("y", "gradient"), AXES["y"])
 
 
 def _suite(problem: Problem, entries: tuple[Entry, ...], settings: dict[str, Any], source: str) -> Suite:
@@ -273,8 +266,7 @@ def with_downlink(method: Method, values: str) -> Method:
 def _check(what: str, table: dict[str, Any], allowed: dict[str, Any], required: Iterable[str]) -> None:
     """Raise ``ConfigError`` if a key of the table is unknown, missing, or of the wrong type."""
     for key, value in table.items():
-        if key not in allowed:
-            raise unknown(f"key of a {what}", key, allowed)
+        check_known(f"key of a {what}", key, allowed)
         if isinstance(value, bool) or not isinstance(value, allowed[key]):
             kind = getattr(allowed[key], "__name__", str(allowed[key]))
             raise ConfigError(f"{key} = {value!r}; allowed: a value of type {kind}.")
