@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, isfinite, sqrt
@@ -46,9 +45,10 @@ class LinearProblem(Problem):
     def dataset(self) -> Dataset:
         return load_dataset(self.data, self.real_targets)
 
-    @abstractmethod
     def weight(self, n: int) -> float:
         """The weight lam of the penalty for n workers."""
+        assert self.lam is not None
+        return self.lam
 
     def dimension(self) -> int:
         return self.dataset().X.shape[1]
@@ -110,9 +110,8 @@ class RidgeProblem(LinearProblem):
             raise ConfigError(f"cond = {self.cond!r}: a condition number is a number, finite and above 1.")
 
     def weight(self, n: int) -> float:
-        if self.lam is not None:
-            return self.lam
-        assert self.cond is not None
+        if self.cond is None:
+            return super().weight(n)
         L0 = self.phi.curvature * spectrum(self.dataset(), self.split, n).mean
         return L0 / (self.cond - 1)
 
@@ -140,9 +139,6 @@ class NonconvexLogistic(LinearProblem):
     phi = LOGISTIC
     rho = BOUNDED
 
-    def weight(self, n: int) -> float:
-        return self.lam
-
 
 @dataclass(frozen=True)
 class NonconvexGLM(LinearProblem):
@@ -157,6 +153,3 @@ class NonconvexGLM(LinearProblem):
 
     phi = SIGMOID_SQUARED
     rho = SQUARE
-
-    def weight(self, n: int) -> float:
-        return self.lam
