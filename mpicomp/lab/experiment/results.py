@@ -23,6 +23,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -36,7 +37,7 @@ from mpicomp.lab.experiment.lines import Line, lines_of
 from mpicomp.lab.experiment.outcome import Outcome
 from mpicomp.lab.experiment.start import fingerprint, starting_point
 from mpicomp.lab.experiment.study import Study, load_file
-from mpicomp.lab.experiment.suite import Entry, Suite
+from mpicomp.lab.experiment.suite import Entry, Suite, T
 from mpicomp.lab.experiment.suite_file import load_suite
 from mpicomp.lab.experiment.tables import cells, header, markdown, notes
 from mpicomp.lab.experiment.tuning import Tuning
@@ -169,7 +170,7 @@ def open_comparison(out: Path, suite: Suite, resume: bool | None, averaged: str)
     _check_inside(out, suite)
     check_claim(out, "comparison", present(path), resume)
     if present(path):
-        held = _suite_of(out)
+        held = _kept(path, load_suite)
         if different := [
             f.name for f in fields(suite) if f.compare and getattr(held, f.name) != getattr(suite, f.name)
         ]:
@@ -240,7 +241,7 @@ def open_study(out: Path, study: Study, resume: bool | None) -> None:
     """Claim the folder ``out`` for ``study``, as ``open_comparison`` does; the cases claim theirs later."""
     path = out / "study.toml"
     check_claim(out, "study", present(path), resume)
-    if present(path) and _study_of(out) != study:
+    if present(path) and _kept(path, load_file) != study:
         raise RecordError(f"{out} holds another study. Choose another --out.")
     _check_free(out, study)
     for case in study.cases:
@@ -252,7 +253,7 @@ def open_study(out: Path, study: Study, resume: bool | None) -> None:
 
 def read_study(out: Path) -> Study:
     """The study whose results are in the folder.  Raises ``RecordError`` if it holds a comparison."""
-    study = _study_of(out)
+    study = _kept(out / "study.toml", load_file)
     if not isinstance(study, Study):
         raise RecordError(f"{out}/study.toml has no [[case]].")
     for case in study.cases:
@@ -260,18 +261,11 @@ def read_study(out: Path) -> Study:
     return study
 
 
-def _study_of(out: Path) -> Suite | Study:
-    """Parse study.toml, without importing a class that this process has not imported."""
-    check_own(out / "study.toml")
+def _kept(path: Path, load: Callable[[Path], T]) -> T:
+    """``load`` the suite or study in ``path``, without importing a class that this process has not."""
+    check_own(path)
     with without_imports():
-        return load_file(out / "study.toml")
-
-
-def _suite_of(out: Path) -> Suite:
-    """Parse suite.toml, without importing a class that this process has not imported."""
-    check_own(out / "suite.toml")
-    with without_imports():
-        return load_suite(out / "suite.toml")
+        return load(path)
 
 
 def read_run(folder: Path) -> Record:
@@ -293,7 +287,7 @@ def read_comparison(out: Path) -> Comparison:
 
     Raises ``RecordError`` for a run that is damaged, and for runs of different data or averaged differently.
     """
-    suite = _suite_of(out)
+    suite = _kept(out / "suite.toml", load_suite)
     _check_inside(out, suite)
     outcomes, data, manners = [], dict[str, Path](), dict[str, Path]()
     for entry in suite.entries:
@@ -346,7 +340,7 @@ def unfinished(out: Path) -> int:
     """The number of runs still missing from the comparison or study in the folder."""
     if present(out / "study.toml"):
         return sum(unfinished(out / case.slug) for case in read_study(out).cases)
-    suite = _suite_of(out)
+    suite = _kept(out / "suite.toml", load_suite)
     runs = (run_folder(out, entry, seed) for entry in suite.entries for seed in suite.seeds)
     return sum(not finished(run) for run in runs)
 

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from functools import reduce
 from math import inf
@@ -47,7 +47,7 @@ from typing import Any
 from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import ConfigError, check_known
 from mpicomp.compressors import Lossless
-from mpicomp.lab.experiment.suite import AXES, Entry, Suite
+from mpicomp.lab.experiment.suite import AXES, Entry, Suite, T
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.runtime.limits import Limits
@@ -61,8 +61,13 @@ _DEEPEST = 8  # levels of nested lists and tables; a method's ``tune`` in a stud
 
 def load_suite(path: str | Path) -> Suite:
     """The suite in the file ``path``.  Raises ``ConfigError``, naming the file, if it is not one."""
+    return read_file(path, parse_suite)
+
+
+def read_file(path: str | Path, parse: Callable[[str], T]) -> T:
+    """``parse`` of the text in the file ``path``.  Raises ``ConfigError``, naming the file, if that fails."""
     try:
-        return parse_suite(Path(path).read_text(encoding="utf-8-sig"))
+        return parse(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}.") from None
     except (ConfigError, UnicodeDecodeError) as error:
