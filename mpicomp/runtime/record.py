@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mpicomp.base.errors import RecordError
-from mpicomp.base.files import check_own, present, read_json, write_atomically, write_json
+from mpicomp.base.files import check_own, os_errors_as, present, read_json, write_atomically, write_json
 from mpicomp.base.version import __version__
 
 
@@ -229,10 +229,8 @@ class Recorder:
                 f"{folder} holds {', '.join(held)}, which would be overwritten, and no run. "
                 "Choose another --out."
             )
-        try:
+        with os_errors_as(RecordError, f"cannot create {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RecordError(f"cannot create {folder}: {error.strerror}.") from None
         if not resume:
             write_json(path, facts)
 
@@ -270,10 +268,8 @@ class Recorder:
             self.amend({"resumed": [*before, self._facts]})
         table = ",".join(_TYPES) + "\n" + "".join(_line(row) for row in self.rows)
         write_atomically(path, table.encode())  # atomic: the old rows stay until the new file is complete
-        try:
+        with os_errors_as(RecordError, f"cannot write {path}"):
             self._file = open(path, "a", newline="", buffering=1)  # noqa: SIM115 (open while the run lasts)
-        except OSError as error:
-            raise RecordError(f"cannot write {path}: {error.strerror}.") from None
 
     def _due(self, round: int, is_due: Callable[[int], bool]) -> int:
         """The last round up to ``round`` after which there is a row; 0 if the rounds of rows have changed."""

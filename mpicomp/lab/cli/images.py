@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from mpicomp.base.errors import ConfigError, DataError, RecordError
+from mpicomp.base.files import os_errors_as, present, write_atomically, write_text
 from mpicomp.base.units import human_bytes
 from mpicomp.images import KINDS
 from mpicomp.lab.cli.options import Place, ranks_option
@@ -108,7 +109,6 @@ def compress(source: str, archive: Path, model: Path) -> None:
     IMAGES are the name of a data set, an IDX file, an array in a .npy file, a PNG file, or a folder of PNG
     files.
     """
-    from mpicomp.base.files import present, write_atomically
     from mpicomp.images import ImageModel, read_images
     from mpicomp.images import compress as compressed
 
@@ -142,10 +142,8 @@ def decompress(archive: Path, out: Path, max_pixels: int | None) -> None:
     from mpicomp.images import decompress as decompressed
     from mpicomp.images import write_images
 
-    try:
+    with os_errors_as(DataError, f"cannot read {archive}"):
         content = archive.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read {archive}: {error.strerror}.") from None
     written = write_images(decompressed(content, max_pixels), out)
     click.echo(f"{out}: {len(written)} {'file' if len(written) == 1 else 'files'}")
 
@@ -168,7 +166,6 @@ def score(inside: str, outside: str, local: Path, full: Path, training: str | No
     score is log p of the full model minus log p of the local one.  The AUROC is the probability that one of
     IMAGES has a higher score than one of OTHERS: 0.5 is chance.
     """
-    from mpicomp.base.files import present, write_text
     from mpicomp.images import ImageModel, scores
 
     models = ImageModel.load(local), ImageModel.load(full)

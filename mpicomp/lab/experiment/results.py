@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpicomp.base.errors import RecordError
-from mpicomp.base.files import check_own, present, read_json, write_json, write_text
+from mpicomp.base.files import check_own, os_errors_as, present, read_json, write_json, write_text
 from mpicomp.base.html import html_table
 from mpicomp.lab.experiment.averaged import averaged_in
 from mpicomp.lab.experiment.lines import Line, lines_of
@@ -273,10 +273,8 @@ def read_run(folder: Path) -> Record:
     if not present(folder / "run.json"):
         raise RecordError(f"{folder} holds neither a comparison nor a run.")
     summary = read_summary(folder)  # before the rows: a run that is under way writes it after them
-    try:
+    with os_errors_as(RecordError, f"cannot read {folder}/rows.csv"):
         rows = read_rows(folder / "rows.csv")
-    except OSError as error:
-        raise RecordError(f"cannot read {folder}/rows.csv: {error.strerror}.") from None
     if "rounds" in summary:
         check_whole(folder, rows, summary["rounds"])
     return Record(folder, read_facts(folder), rows, summary)
