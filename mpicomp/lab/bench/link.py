@@ -113,7 +113,8 @@ class Known:
 def uncompressed(method: Method) -> Method | None:
     """``method`` with dense float32 messages; None if no field of it compresses."""
     held = {f.name: getattr(method, f.name) for f in fields(method)}
-    lossy = {k: v for k, v in held.items() if isinstance(v, Compressor) and not _lossless(v)}
+    lossless = Identity | Lossless
+    lossy = {k: v for k, v in held.items() if isinstance(v, Compressor) and not isinstance(v, lossless)}
     if not lossy:
         return None
     plain: dict[str, Any] = dict.fromkeys(lossy, Identity())
@@ -130,10 +131,6 @@ def fastest(timings: list[Timing], name: str) -> Timing | None:
     named = [t for t in timings if t.label in (name, name + BY_ALLREDUCE)]
     named += [t for t in timings if t.plain is None and t.method.startswith(f"{name}(")]
     return min((t for t in named if t.status == "target"), key=lambda t: t.seconds, default=None)
-
-
-def _lossless(C: Compressor) -> bool:
-    return isinstance(C, Identity | Lossless)
 
 
 def contenders(suite: Suite, say: Say, server: str = "sharded") -> list[Contender]:

@@ -47,10 +47,10 @@ def measure(d: int, repeats: int) -> list[dict[str, Any]]:
     gradients = cycle([draw.standard_normal(d, dtype=np.float32) for _ in range(3)])
     rows = []
     for label, method in METHODS.items():
-        ways = ["shared", "sharded", *(["allreduce"] if sums(method) else [])]
+        ways = {"shared": None, "sharded": comm.size} | ({"allreduce": None} if sums(method) else {})
         aggregators = {
-            way: Aggregator(method, like=np.zeros(d, np.float32), server=way, blocks=_blocks(way, comm.size))
-            for way in ways
+            way: Aggregator(method, like=np.zeros(d, np.float32), server=way, blocks=blocks)
+            for way, blocks in ways.items()
         }
         contestants: dict[str, Callable[[Any], object]] = dict(aggregators)
         if label == "dense":
@@ -68,10 +68,6 @@ def measure(d: int, repeats: int) -> list[dict[str, Any]]:
         for aggregator in aggregators.values():
             aggregator.close()
     return rows
-
-
-def _blocks(way: str, ranks: int) -> int | None:
-    return ranks if way == "sharded" else None
 
 
 def _bare(comm: MPI.Comm) -> Callable[[Any], object]:
