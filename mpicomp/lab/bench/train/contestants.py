@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,42 +49,38 @@ def _sgd(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
 INNER: dict[str, Inner] = {"sgd": _sgd, "adamw": torch.optim.AdamW}  # by their names in ``Ask``
 
 
-class Trainer(Protocol):
+class Trainer:
     """A model in training, one replica a rank.
+
+    torch says nothing of the phases of a step and the bytes of messages, and keeps no second model.
 
     every  steps from one exchange to the next
     """
 
     model: nn.Module
     every: int
+    _optimizer: Any
 
     def step(self, x: Tensor, y: Tensor) -> None:
         """One step on this rank's batch."""
+        self._optimizer.zero_grad()
+        F.cross_entropy(self.model(x), y).backward()
+        self._optimizer.step()
 
     def seconds(self) -> dict[str, float]:
         """This rank's seconds by phase so far; empty where they are not known."""
-
-    def common(self) -> AbstractContextManager[None]:
-        """In the ``with`` block the model has the parameters that all ranks have in common."""
-
-    def payload(self) -> tuple[int, int]:
-        """Bytes of messages so far, up and down, of all ranks, on rank 0; collective.  Zeros if not known."""
-
-
-class _Torch:
-    """torch says nothing of the phases of a step and the bytes of messages, and keeps no second model."""
-
-    def seconds(self) -> dict[str, float]:
         return {}
 
     def common(self) -> AbstractContextManager[None]:
+        """In the ``with`` block the model has the parameters that all ranks have in common."""
         return nullcontext()
 
     def payload(self) -> tuple[int, int]:
+        """Bytes of messages so far, up and down, of all ranks, on rank 0; collective.  Zeros if not known."""
         return 0, 0
 
 
-class TorchDDP(_Torch):
+class TorchDDP(Trainer):
     """torch's DDP over gloo, with the given hook.
 
     one_bucket  all gradients in one bucket.  By default the first bucket is of 1 MiB, and where there is a
@@ -114,7 +110,7 @@ class TorchDDP(_Torch):
         self._optimizer.step()
 
 
-class TorchLocal(_Torch):
+class TorchLocal(Trainer):
     """torch's local SGD: each rank steps for itself, ``PeriodicModelAverager`` averages the models over gloo.
 
     every  steps from one averaging to the next
@@ -127,13 +123,11 @@ class TorchLocal(_Torch):
         self._averager = PeriodicModelAverager(period=every, warmup_steps=every - 1)
 
     def step(self, x: Tensor, y: Tensor) -> None:
-        self._optimizer.zero_grad()
-        F.cross_entropy(self.model(x), y).backward()
-        self._optimizer.step()
+        super().step(x, y)
         self._averager.average_parameters(self.model.parameters())
 
 
-class Ours:
+class Ours(Trainer):
     """An optimiser of torch in ``Compressed``, with the mean gradient as ``method`` estimates it.
 
     every    steps of a rank's own from one exchange to the next, ``sync_every``
@@ -154,11 +148,6 @@ class Ours:
         if outer is not None:
             options["outer"] = torch.optim.SGD(model.parameters(), **outer)
         self._optimizer = Compressed(optimiser, method, module=model, sync_every=every, **options)
-
-    def step(self, x: Tensor, y: Tensor) -> None:
-        self._optimizer.zero_grad()
-        F.cross_entropy(self.model(x), y).backward()
-        self._optimizer.step()
 
     def seconds(self) -> dict[str, float]:
         return self._optimizer.seconds
@@ -244,6 +233,11 @@ _DELAYED: dict[str, Any] = {"delay": 2, "keep": "delay"}
 _LOCAL = f"every {EVERY} steps"
 
 
+def _ef21(label: str, timed: bool = False, **options: Any) -> Contestant:
+    """EF21-SGDM, which has a momentum of its own, by plain SGD with twice the learning rate."""
+    return Contestant(label, "ours", _ours(_EF21, times=_TWICE, **options), timed, own=True)
+
+
 def _diloco(label: str, method: Method) -> Contestant:
     """Local steps, then an outer one with momentum."""
     trainer = _ours(method, EVERY, outer_momentum=MOMENTUM)
@@ -266,17 +260,9 @@ CONTESTANTS = [
     Contestant("dense", "ours", _ours(_DENSE)),
     Contestant("Natural", "ours", _ours(DCGD(Natural(), gamma=1.0))),
     Contestant("EF14, TopK 1 %", "ours", _ours(EF14(_TOP, gamma=1.0))),
-    Contestant("EF21-SGDM, TopK 1 %", "ours", _ours(_EF21, times=_TWICE), own=True),
-    Contestant(
-        "EF21-SGDM, TopK 1 %, overlapped", "ours", _ours(_EF21, overlap=True, times=_TWICE), True, own=True
-    ),
-    Contestant(
-        "EF21-SGDM, TopK 1 %, by the root",
-        "ours",
-        _ours(_EF21, server="shared", times=_TWICE),
-        True,
-        own=True,
-    ),
+    _ef21("EF21-SGDM, TopK 1 %"),
+    _ef21("EF21-SGDM, TopK 1 %, overlapped", timed=True, overlap=True),
+    _ef21("EF21-SGDM, TopK 1 %, by the root", timed=True, server="shared"),
     Contestant("DoubleSqueeze, TopK 1 %", "ours", _ours(_SQUEEZED)),
     Contestant("DoubleSqueeze, TopK 1 %, overlapped", "ours", _ours(_SQUEEZED, overlap=True), True),
     Contestant("PowerSGD, rank 2", "ours", _ours(PowerSGD(r=2, gamma=1.0))),
