@@ -33,7 +33,6 @@ from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.preparation import load_kernels
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.result import Run, result_of
-from mpicomp.runtime.resume import Resume
 from mpicomp.runtime.session import Callback, Session
 from mpicomp.runtime.signals import stop_on_signals
 from mpicomp.text.config import as_method, as_problem
@@ -178,8 +177,9 @@ def run(
             _refuse_unlike_arguments(t, given, problem, method)
             loop = Loop(method, problem, t, seed, x0, server, placement.block_count(workers))
             load_kernels(t, limits.rounds * workers, loop.x.size)
-            start, digest = Resume(resume), t.ask_server(lambda: _sha256(x0))
-            session = Session(loop, method, problem, limits, observation, folder, start, digest, callback)
+            resume = None if resume is None else bool(resume)
+            digest = t.ask_server(lambda: _sha256(x0))
+            session = Session(loop, method, problem, limits, observation, folder, resume, digest, callback)
             try:
                 audit = Audit(t, loop.ledger, loop.rounds.averaging.booked) if verify_bytes else None
                 watched = bars.shown(progress, bars.rounds(limits.rounds))

@@ -15,7 +15,6 @@ from mpicomp.base.units import parse_rate, parse_time
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.observation import Observation, as_observed, as_rounds
 from mpicomp.runtime.placement import OF_COMPARISONS, Placement
-from mpicomp.runtime.resume import Resume
 from mpicomp.runtime.schedule import check_every
 from mpicomp.runtime.settings import Setting, settings_of
 
@@ -169,7 +168,7 @@ resume_options = (
         help="Continue the work saved in --out, or start if there is none.",
     ),
 )
-RESUME = {None: Resume.NO, "yes": Resume.YES, "if begun": Resume.IF_BEGUN}
+RESUME = {None: False, "yes": True, "if begun": None}  # the keyword ``resume`` of ``run``
 
 run_options = (
     click.option(
