@@ -37,8 +37,8 @@ from mpicomp.lab.experiment.lines import Line, lines_of
 from mpicomp.lab.experiment.outcome import Outcome
 from mpicomp.lab.experiment.start import fingerprint, starting_point
 from mpicomp.lab.experiment.study import Study, load_file
-from mpicomp.lab.experiment.suite import Entry, Suite, T
-from mpicomp.lab.experiment.suite_file import load_suite
+from mpicomp.lab.experiment.suite import Entry, Suite
+from mpicomp.lab.experiment.suite_file import T, load_suite
 from mpicomp.lab.experiment.tables import cells, header, markdown, notes
 from mpicomp.lab.experiment.tuning import Tuning
 from mpicomp.runtime import plotting

@@ -42,18 +42,20 @@ from functools import reduce
 from math import inf
 from operator import or_
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import ConfigError, check_known
 from mpicomp.compressors import Lossless
-from mpicomp.lab.experiment.suite import AXES, Entry, Suite, T
+from mpicomp.lab.experiment.suite import AXES, Entry, Suite
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.observation import FULL, NEVER, Observation, as_rounds
 from mpicomp.runtime.settings import Setting, settings_of
 from mpicomp.text.config import parse_method, parse_problem, to_text
+
+T = TypeVar("T")
 
 DOWN = "f4"  # the default of ``down``
 _DEEPEST = 8  # levels of nested lists and tables; a method's ``tune`` in a study's case is at level 4
