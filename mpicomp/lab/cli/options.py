@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import Field
 from functools import reduce
 from math import inf
 from pathlib import Path
@@ -16,7 +17,7 @@ from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.observation import Observation, as_observed, as_rounds
 from mpicomp.runtime.placement import OF_COMPARISONS, Placement
 from mpicomp.runtime.schedule import check_every
-from mpicomp.runtime.settings import Setting, settings_of
+from mpicomp.runtime.settings import settings_of
 
 
 class Place(click.Path):
@@ -136,21 +137,21 @@ BY_NAME: dict[str, click.ParamType] = {  # of settings whose type does not say e
 }
 
 
-def option(of: Setting) -> Any:
-    """The option of the command line that is this setting of a run."""
-    help, default = of.field.metadata["help"], of.field.default
-    if of.types == (bool,):
-        return click.option(of.option, is_flag=True, help=help)
-    allowed = of.field.metadata["allowed"]
-    form = click.Choice(allowed) if allowed else BY_NAME.get(of.name) or BY_TYPE[of.types[0]]
-    metavar = of.field.metadata["metavar"]
-    return click.option(of.option, type=form, default=default, metavar=metavar, help=help)
+def option(setting: Field[Any], types: tuple[type, ...]) -> Any:
+    """The option of the command line that is this setting of a run: ``--max-bytes``."""
+    flag, help = "--" + setting.name.replace("_", "-"), setting.metadata["help"]
+    if types == (bool,):
+        return click.option(flag, is_flag=True, help=help)
+    allowed = setting.metadata["allowed"]
+    form = click.Choice(allowed) if allowed else BY_NAME.get(setting.name) or BY_TYPE[types[0]]
+    metavar = setting.metadata["metavar"]
+    return click.option(flag, type=form, default=setting.default, metavar=metavar, help=help)
 
 
 OPTIONS = {
-    setting.name: option(setting)
+    setting.name: option(setting, types)
     for group in (Limits, Observation, Placement)
-    for setting in settings_of(group)
+    for setting, types in settings_of(group)
 }
 ranks_option = click.option(
     "--ranks", type=click.IntRange(1), help="Start this many MPI ranks.  [default: one process]"

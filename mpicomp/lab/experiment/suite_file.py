@@ -52,7 +52,7 @@ from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.observation import FULL, NEVER, Observation, as_rounds
-from mpicomp.runtime.settings import Setting, settings_of
+from mpicomp.runtime.settings import settings_of
 from mpicomp.text.config import parse_method, parse_problem, to_text
 
 T = TypeVar("T")
@@ -207,17 +207,17 @@ def _suite(problem: Problem, entries: tuple[Entry, ...], settings: dict[str, Any
     return Suite(problem=problem, entries=entries, source=source, **given)
 
 
-def _toml_type(setting: Setting) -> Any:
+def _toml_type(types: tuple[type, ...]) -> Any:
     """The type of a setting's value in a TOML file, where 1 may stand for 1.0."""
-    return reduce(or_, (*setting.types, *([int] if float in setting.types else [])))
+    return reduce(or_, (*types, *([int] if float in types else [])))
 
 
 SETTINGS: dict[str, Any] = {
     "title": str,
     "problem": str,
     "workers": int,
-    **{setting.name: _toml_type(setting) for setting in settings_of(Observation)},
-    **{setting.name: _toml_type(setting) for setting in settings_of(Limits)},
+    **{setting.name: _toml_type(types) for setting, types in settings_of(Observation)},
+    **{setting.name: _toml_type(types) for setting, types in settings_of(Limits)},
     "down": str,
     "x0": str | list,
     "seeds": list,
