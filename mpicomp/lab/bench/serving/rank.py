@@ -33,8 +33,8 @@ _SECONDS = 1.0  # of calls in a row, about
 _MOST = 30  # calls in a row
 
 
-def measure(d: int, repeats: int) -> list[dict[str, Any]]:
-    """Seconds of a step with float32 gradients in R^d, a worker a rank; collective.
+def measure(d: int, repeats: int) -> Iterator[dict[str, Any]]:
+    """Yield the seconds of a step with float32 gradients in R^d, a worker a rank; collective.
 
     A step is a round, and two of ARC-Top-K and PowerSGD.  Each method is served by the root and by all ranks;
     vectors that are sent whole are summed by MPI_Allreduce too, and dense ones also by a bare call.  They are
@@ -45,7 +45,6 @@ def measure(d: int, repeats: int) -> list[dict[str, Any]]:
     comm = MPI.COMM_WORLD
     draw = np.random.default_rng(comm.rank)
     gradients = cycle([draw.standard_normal(d, dtype=np.float32) for _ in range(3)])
-    rows = []
     for label, method in METHODS.items():
         ways = {"shared": None, "sharded": comm.size} | ({"allreduce": None} if sums(method) else {})
         aggregators = {
@@ -63,11 +62,10 @@ def measure(d: int, repeats: int) -> list[dict[str, Any]]:
                 timed[way].append(seconds_a_call(comm, call, gradients, calls[way]))
         for way, found in timed.items():
             crossed = _busiest(comm, aggregators[way], way) if way in aggregators else None
-            rows.append({"method": label, "server": way, "d": d, "seconds": float(np.median(found))})
-            rows[-1] |= {"busiest_bytes": crossed}
+            seconds = float(np.median(found))
+            yield {"method": label, "server": way, "d": d, "seconds": seconds, "busiest_bytes": crossed}
         for aggregator in aggregators.values():
             aggregator.close()
-    return rows
 
 
 def _bare(comm: MPI.Comm) -> Callable[[Any], object]:
