@@ -6,7 +6,6 @@ Rank 0 prints a line of JSON for each method and way.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from typing import Any
@@ -17,6 +16,7 @@ from mpi4py import MPI
 from mpicomp.averaging.allreduce import sums
 from mpicomp.compressors import Lossless, Natural, TopK
 from mpicomp.lab.bench.together import seconds_a_call
+from mpicomp.lab.jobs.launch import run_rank
 from mpicomp.loops.aggregator import Aggregator
 from mpicomp.methods import DCGD, EF21SGDM, GD, ARCTopK, DoubleSqueeze, PowerSGD
 from mpicomp.methods.base import Method
@@ -100,9 +100,14 @@ def _busiest(comm: MPI.Comm, aggregator: Aggregator, way: str) -> float | None:
     return max(*sent, got_by_root) / aggregator.steps
 
 
-if __name__ == "__main__":
-    asked = json.loads(sys.argv[1])
+def main(text: str) -> None:
+    """Time what the JSON ``text`` asks for."""
+    asked = json.loads(text)
     for d in asked["dimensions"]:
         for row in measure(d, asked["repeats"]):
             if MPI.COMM_WORLD.rank == 0:
                 print(json.dumps({"ranks": MPI.COMM_WORLD.size, **row}), flush=True)
+
+
+if __name__ == "__main__":
+    run_rank(main)
