@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.base.files import refuse_unwritable
 from mpicomp.lab.cli.bench import bench
 from mpicomp.lab.cli.options import RATE, TIME, Between, Count, Listed, Place, Positive
@@ -23,6 +24,13 @@ _links = click.option(
     'root.  "": no links.',
 )
 _one_host = click.option("--one-host/--no-one-host", default=True, help="Also time all ranks without links.")
+
+
+def _places(one_host: bool, links: list[float]) -> list[float | None]:
+    """The rates of --links, after None for one host.  Raises ``ConfigError`` if there is nothing to time."""
+    if not one_host and not links:
+        raise ConfigError('--no-one-host with --links "" leaves nothing to time. Leave one of them out.')
+    return [*[None] * one_host, *links]
 
 
 @bench.command(
@@ -122,7 +130,7 @@ def bench_serving(
     from mpicomp.lab.bench.serving.compare import table, time_averaging
 
     rows = []
-    for row in time_averaging(dimensions, ranks, [*[None] * one_host, *links]):
+    for row in time_averaging(dimensions, ranks, _places(one_host, links)):
         rows.append(row)
         if as_json:
             click.echo(json.dumps(row))
@@ -249,7 +257,7 @@ def bench_train(
         refuse_unwritable(out)
     ask = Ask(
         models=[("cnn", d) for d in dimensions] + [("transformer", 0)] * transformer,
-        rates=[*[None] * one_host, *links],
+        rates=_places(one_host, links),
         steps=steps,
         targets={"cnn": until_accuracy, "transformer": until_loss} if to_target else {},
         images=images,

@@ -84,6 +84,12 @@ def test_no_number_and_one_beyond_the_limits_are_refused(option, value):
     assert done.exit_code == 2 and f"Invalid value for '{option}'" in done.output
 
 
+@pytest.mark.parametrize("command", ["serving", "train"])
+def test_a_benchmark_of_no_place_is_refused(command):
+    done = CliRunner().invoke(root.cli, ["bench", command, "--links", "", "--no-one-host"])
+    assert isinstance(done.exception, ConfigError) and "leaves nothing to time" in str(done.exception)
+
+
 @pytest.mark.parametrize("command", [["train", "--to-target"], ["link", "link_digits"]])
 def test_a_folder_that_cannot_be_written_is_refused_before_the_benchmark(command, tmp_path):
     (tmp_path / "file").write_text("")
