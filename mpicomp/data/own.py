@@ -88,12 +88,6 @@ class ClassRows(Named):
         X = _matrix(X)
         return ClassRows.of((X, np.zeros(X.shape[0])))
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(m, p): the numbers of rows and of features."""
-        m, p = self.X.shape
-        return m, p
-
     def intensities(self, rows: Rows) -> NDArray[np.float64]:
         """The rows ``rows``, shape (number of rows, p)."""
         return np.asarray(self.X)[rows]

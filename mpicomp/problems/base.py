@@ -407,3 +407,25 @@ class Problem(ABC):
             f'{type(self).__name__} gives no constants, so what says "theory" cannot be computed. '
             "Give gamma, and p or the like where the method has it, as numbers, or define constants(n)."
         )
+
+
+@dataclass(frozen=True)
+class Wrapped(Problem):
+    """Base of the problems that change another one's gradients: x and the data are those of ``problem``."""
+
+    problem: Problem
+
+    def dimension(self) -> int:
+        return self.problem.dimension()
+
+    def parts(self) -> Parts:
+        return self.problem.parts()
+
+    def fingerprint(self) -> str:
+        return self.problem.fingerprint()
+
+    def shard_sizes(self, n: int) -> list[int] | None:
+        return self.problem.shard_sizes(n)
+
+    def x0(self) -> Array:
+        return self.problem.x0()

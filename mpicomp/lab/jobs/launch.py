@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from threading import Thread
 from types import FrameType
 from typing import NoReturn
 
+from mpicomp.base.errors import MpicompError
 from mpicomp.base.interpreter import interpreter
 from mpicomp.lab.jobs import stderr
 from mpicomp.lab.jobs.launcher import Launcher, find_launcher
@@ -188,6 +189,16 @@ def _when_we_die(end: signal.Signals) -> None:
     """Called in mpirun's process before exec: it gets the signal ``end`` if its parent dies.  Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, end)
+
+
+def run_rank(main: Callable[[str], None]) -> None:
+    """Run ``main``, a rank's program, on its one argument.  Rank 0 prints an error of all ranks."""
+    try:
+        main(sys.argv[1])
+    except MpicompError as error:
+        if launched_rank() == 0:
+            print(f"mpicomp: {error}", file=sys.stderr)
+        leave(1)
 
 
 def leave(status: int) -> NoReturn:

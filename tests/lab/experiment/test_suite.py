@@ -26,7 +26,7 @@ from mpicomp.lab.experiment.figure import draw, draw_all
 from mpicomp.lab.experiment.report import _picture_of_runs, picture_of, plot_files, publish
 from mpicomp.lab.experiment.results import Comparison, read_comparison, unfinished
 from mpicomp.lab.experiment.run_tables import phases_table
-from mpicomp.lab.experiment.suite import Entry, Portion, parse_part
+from mpicomp.lab.experiment.suite import Entry, parse_part
 from mpicomp.lab.experiment.suite_file import METHOD, SETTINGS, load_suite, parse_suite
 from mpicomp.lab.experiment.tables import cells, markdown, terminal
 from mpicomp.lab.experiment.tuning import Trial, Tuning, scale_step, tune
@@ -419,7 +419,7 @@ def test_parts_make_the_whole(done, tmp_path, of):
     suite = parse_suite(SUITE)
     missing = []
     for number in range(of, 0, -1):
-        comparison = compare(suite, tmp_path, resume=None, part=Portion(number, of))
+        comparison = compare(suite, tmp_path, resume=None, part=parse_part(f"{number}/{of}"))
         missing.append(unfinished(tmp_path))
     assert missing == sorted(missing, reverse=True) and missing[-2] > missing[-1] == 0
     assert comparison.tunings == whole.tunings
