@@ -39,9 +39,7 @@ def human_time(seconds: float) -> str:
 def _in_units(value: float, units: dict[str, float]) -> str:
     """Three digits of ``value`` in the first of ``units`` of which it is 1 or more, or else in the last."""
     *larger, least = units.items()
-    name, unit = next(
-        (one for one in larger if value >= 0.9995 * one[1]), least
-    )  # three digits round it to 1
+    name, unit = next((one for one in larger if value >= 0.9995 * one[1]), least)  # 0.9995 is rounded to 1
     return f"{value / unit:.3g} {name}"
 
 
