@@ -255,8 +255,11 @@ def bench_train(
 
     if out is not None:
         refuse_unwritable(out)
+    models: list[tuple[str, int]] = [("cnn", d) for d in dimensions] + [("transformer", 0)] * transformer
+    if not models:
+        raise ConfigError('--no-transformer with --d "" leaves nothing to train. Leave one of them out.')
     ask = Ask(
-        models=[("cnn", d) for d in dimensions] + [("transformer", 0)] * transformer,
+        models=models,
         rates=_places(one_host, links),
         steps=steps,
         targets={"cnn": until_accuracy, "transformer": until_loss} if to_target else {},

@@ -95,3 +95,8 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_benchmark(command
     (tmp_path / "file").write_text("")
     done = CliRunner().invoke(root.cli, ["bench", *command, "--out", str(tmp_path / "file")])
     assert isinstance(done.exception, RecordError) and "cannot write" in str(done.exception)
+
+
+def test_a_benchmark_of_no_model_is_refused():
+    done = CliRunner().invoke(root.cli, ["bench", "train", "--d", "", "--no-transformer"])
+    assert isinstance(done.exception, ConfigError) and "leaves nothing to train" in str(done.exception)
