@@ -21,4 +21,6 @@ def frame(rows: Iterable[tuple[tuple[Any, ...], Row]], keys: tuple[str, ...] = (
     with needed_by("a frame", "frames"):
         from pandas import DataFrame
     columns = [*keys, *(f.name for f in fields(Row))]
-    return DataFrame([(*values, *astuple(row)) for values, row in rows], columns=columns)
+    found = DataFrame([(*values, *astuple(row)) for values, row in rows], columns=columns)
+    numbers = {f.name: float for f in fields(Row) if f.type == "float | None"}
+    return found.astype(numbers)  # a column of None alone would be of objects

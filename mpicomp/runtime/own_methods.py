@@ -2,7 +2,8 @@
 
 These mistakes would show late or never.  A replica that a worker's step has changed differs between ranks,
 and in one process it is changed once for each worker.  A record of another shape or type than at the start
-makes checkpoints that cannot be loaded.
+makes checkpoints that cannot be loaded.  What a step keeps in a record besides its fields is in no
+checkpoint, so a resumed run would go on without it.
 
 A step may also put an array into a field that is elsewhere too, as ``w.previous = r.x`` does.  The next
 change of one would then change the other; but not after a checkpoint, nor, for an array that all workers
@@ -14,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import cached_property
+from inspect import getattr_static
 from typing import Any
 
 import numpy as np
@@ -99,6 +102,33 @@ def check_kinds(method: Method, before: Kinds, records: Mapping[str, Any]) -> No
             f"{type(method).__name__} has changed what it keeps, so that no checkpoint could be loaded: "
             f"{error}. Keep shape and type, as r.x[:] = .. does."
         ) from None
+
+
+def besides(records: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """What ``records`` hold besides their fields: the record's class and the value, by record and name.
+
+    Cached properties are left out, since they can be computed again.
+    """
+    found: dict[str, tuple[str, Any]] = {}
+    for record_name, record in records.items():
+        kind, held = type(record), getattr(record, "__dict__", {})
+        if len(held) == len(fields(record)):
+            continue
+        for name in held.keys() - {f.name for f in fields(record)}:
+            if not isinstance(getattr_static(kind, name, None), cached_property):
+                found[f"{record_name}.{name}"] = kind.__name__, held[name]
+    return found
+
+
+def check_besides(method: Method, before: Mapping[str, Any], records: Mapping[str, Any]) -> None:
+    """Raise ``ConfigError`` if a step has put something into ``records`` that is none of their fields."""
+    for path, (kind, value) in sorted(besides(records).items()):
+        if path not in before or before[path][1] is not value:
+            name = path.rpartition(".")[2]
+            raise ConfigError(
+                f"{type(method).__name__} sets {path}, which is no field of {kind}, so that a resumed "
+                f"run would lose it. Declare {name} in {kind}, with a type, as in `steps: int = 0`."
+            )
 
 
 def _is_alike(value: Any, kind: Any) -> bool:

@@ -23,7 +23,16 @@ from mpicomp.methods.support.auto_step import with_auto_step
 from mpicomp.methods.support.scattering import ScatteringMethod
 from mpicomp.problems.base import Objective
 from mpicomp.runtime import checkpoint
-from mpicomp.runtime.own_methods import Kinds, apart, check_kinds, kinds_of, separate, unchanged
+from mpicomp.runtime.own_methods import (
+    Kinds,
+    apart,
+    besides,
+    check_besides,
+    check_kinds,
+    kinds_of,
+    separate,
+    unchanged,
+)
 from mpicomp.transports import Transport
 
 Watch = Callable[..., AbstractContextManager[None]]  # of records, while a user's method changes them
@@ -87,6 +96,7 @@ class Rounds:
         if self.method.of_ones_own:
             separate([self.replica, *self.workers.values(), *self.averaging.states().values()])
             self._began = kinds_of(self._own_states())
+            self._besides = besides(self._own_states())
 
     # Whatever the program has set: what is not finite is refused by name, and what is too small is 0.
     @np.errstate(over="ignore", under="ignore", invalid="ignore")
@@ -120,9 +130,14 @@ class Rounds:
         return stop
 
     def _check_kept(self, began: Kinds) -> None:
-        """Let ``check`` raise an error if a user's own method has changed a shape or type in its records."""
+        """Let ``check`` raise an error if a user's own method has changed what its records hold.
+
+        That is a shape or a type, or something that is none of their fields.
+        """
+        states = self._own_states()
         try:
-            check_kinds(self.method, began, self._own_states())
+            check_kinds(self.method, began, states)
+            check_besides(self.method, self._besides, states)
         except ConfigError as error:
             self.books.fail(error)
 

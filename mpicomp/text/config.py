@@ -100,6 +100,7 @@ def describe(cls: type) -> Description:
     # The first line on a method is its module's; the class's docstring starts with the algorithm.
     doc = sys.modules[cls.__module__].__doc__ if METHODS.name_of(cls) else cls.__doc__
     summary = (doc or "").strip().partition("\n")[0]  # none under python -OO
+    summary = summary.removesuffix("::")  # before an algorithm set apart
     return Description(_name(cls) or cls.__name__, parameters, summary, getattr(cls, "paper", ""))
 
 
@@ -123,6 +124,9 @@ def _object(kind: str, node: ast.expr) -> Any:
             pass
         case ast.Constant(value=str() as name) if is_reference(name):
             pass
+        case ast.Constant(value=str() as name) if name.endswith(".py"):
+            file = name if "/" in name else f"./{name}"
+            raise ConfigError(f"{name} is no {kind}; name a class in it, as in {file}:MyClass.")
         case _:
             raise ConfigError(f"{text!r} is no {kind}; expected NAME or NAME(PARAMETER=VALUE, ...).")
     cls = _lookup(kind, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from mpicomp.compressors import Contractive, Lossless
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import StepSize
 from mpicomp.methods.support.averaging import AveragingMethod
+from mpicomp.methods.support.estimating import EstimatingMethod
 
 TOP = TopK(k=2)
 
@@ -202,6 +204,74 @@ class BeginsWithCopies(BeginsInOneArray):
         return self.Worker(np.zeros_like(x0), x0.copy())
 
 
+@dataclass(frozen=True)
+class Counts(Sound):
+    """It counts its steps where no checkpoint looks."""
+
+    def worker_step(self, w, r, f, key):
+        w.steps = getattr(w, "steps", 0) + 1
+        return super().worker_step(w, r, f, key)
+
+
+@dataclass(frozen=True)
+class CountsInAField(Sound):
+    """It counts them in a field, and has a cached property besides, and a constant."""
+
+    @dataclass
+    class Worker:
+        g: np.ndarray
+        signs: np.ndarray
+        steps: int = 0
+
+        @cached_property
+        def twice(self):
+            return 2
+
+    def worker(self, x0):
+        w = super().worker(x0)
+        w.name = "constant"
+        return w
+
+    def worker_step(self, w, r, f, key):
+        w.steps += w.twice
+        return super().worker_step(w, r, f, key)
+
+
+@dataclass(frozen=True)
+class CountsFromTheStart(CountsInAField):
+    """What it counts in is there at the start, and no field."""
+
+    def worker_step(self, w, r, f, key):
+        w.name += "!"
+        return super().worker_step(w, r, f, key)
+
+
+@dataclass(frozen=True)
+class Estimates(EstimatingMethod, Sound):
+    """The same as ``Sound``, as an estimate and a step."""
+
+    def estimate(self, r, broadcast, key):
+        self.down.decompress_add(broadcast.m, r.g, key)
+
+
+@dataclass(frozen=True)
+class StepsTwice(Estimates):
+    """It takes a step in its estimate too."""
+
+    def estimate(self, r, broadcast, key):
+        super().estimate(r, broadcast, key)
+        r.x -= self.gamma * r.g
+
+
+@dataclass(frozen=True)
+class PutsAnotherX(Estimates):
+    """The same by a new array."""
+
+    def estimate(self, r, broadcast, key):
+        super().estimate(r, broadcast, key)
+        r.x = r.x - self.gamma * r.g
+
+
 def run(method, **changed):
     asked = {"workers": 3, "rounds": 6} | changed
     return mpicomp.run(method, "quadratics(d=10)", **asked)
@@ -272,6 +342,35 @@ def test_they_keep_them_in_later_rounds_too():
     """The iterate of such a round had no bytes to be hashed, which ended in an error of our own."""
     with pytest.raises(ConfigError, match=r"Leaves has changed what it keeps.* replica\.x is None"):
         run(Leaves(), rounds=6)
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (Counts(), r"Counts sets worker-0\.steps, which is no field of Worker.* Declare steps in Worker"),
+        (CountsFromTheStart(), r"CountsFromTheStart sets worker-0\.name, which is no field of Worker"),
+    ],
+)
+def test_what_is_no_field_of_a_record_is_refused(method, said):
+    """A resumed run went on without it, to other iterates than those of the uninterrupted run."""
+    with pytest.raises(ConfigError, match=said):
+        run(method)
+
+
+def test_fields_with_a_default_cached_properties_and_constants_are_not():
+    assert run(CountsInAField()).iterates_sha256 == run(Sound()).iterates_sha256
+
+
+@pytest.mark.parametrize("method", [StepsTwice(), PutsAnotherX()], ids=lambda m: type(m).__name__)
+def test_an_estimate_leaves_x_alone(method):
+    """The step was taken twice."""
+    with pytest.raises(ConfigError, match=r"\.estimate changes x\. The step x - γ g follows it"):
+        run(method)
+
+
+def test_an_estimate_and_a_step_are_the_method():
+    norms = [run(m).rows[-1].grad_norm_sq for m in (Estimates(), Sound())]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-12)
 
 
 def test_a_step_of_numpy_s_numbers_is_a_step():

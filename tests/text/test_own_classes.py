@@ -148,6 +148,14 @@ def test_an_import_that_raises_is_one_line(here, place, source, said):
         assert f"of {here}/bad.py)" in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("text", ["mine.py", "./mine.py"])
+def test_a_file_without_a_class_is_told_how_to_name_one(text):
+    with pytest.raises(
+        ConfigError, match=r"mine\.py is no problem; name a class in it, as in \./mine\.py:MyC"
+    ):
+        parse_problem(text)
+
+
 def test_a_method_without_a_step_size_is_refused_in_one_line(here):
     with open(here / "mine.py", "a") as file:
         file.write("\n@dataclass(frozen=True)\nclass Stepless(Plain):\n    gamma: float = 0.1\n")

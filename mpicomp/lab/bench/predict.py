@@ -215,7 +215,8 @@ def report(found: list[Forecast], rounds: int) -> str:
         rows.append([f.method, *sizes, *times, f"{f.link_load:.0%}", f"{f.processor_load:.0%}"])
     said = [
         f"{one.workers} workers, one a rank and a host; links of {human_rate(one.link.rate)} each way, "
-        f"{human_time(one.link.latency)} one way; {_served(one)}",
+        f"{human_time(one.link.latency)} one way, where a byte takes {8 * HEADERS:.2f} bits, headers "
+        f"included; {_served(one)}",
         f"Sizes and times are extrapolated to {one.workers} workers from {ROUNDS} rounds with {FEW} and with "
         f"{MORE} workers in this process, sizes without the first {SETTLED} rounds; the server's time also "
         f"from {ROUNDS} rounds in which it gets copies of their messages as if from {MANY}. Each worker is "
@@ -251,5 +252,6 @@ def _served(one: Forecast) -> str:
     return (
         f"rank 0 is {role}. A round is the sum of its parts. The server receives messages over its one "
         f"link; those above 64 KiB are sent when it asks for them, {AHEAD // 2**20} MiB at a time. The "
-        f"broadcast is Open MPI 5's: {copies(one.ranks)} messages' lengths, {depth(one.ranks)} links deep."
+        f"broadcast is Open MPI 5's: {copies(one.ranks)} messages' lengths, {depth(one.ranks)} links deep. "
+        f"MPI's own time on the processor is left out, some {human_time(MESSAGE)} for each message received."
     )

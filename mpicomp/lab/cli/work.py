@@ -140,6 +140,8 @@ def submit(
 
     Takes the options of `run`, and the resources to request.  For further options of sbatch, save the script
     that --dry-run shows and edit it, or set sbatch's environment variables, such as SBATCH_QOS.
+
+    A suite needs no script: sbatch --wrap='mpicomp compare SUITE ..', see docs/cluster.md.
     """
     from mpicomp.lab.jobs.submit import job_script
     from mpicomp.lab.jobs.submit import submit as hand_over

@@ -270,6 +270,8 @@ def _kept(path: Path, load: Callable[[Path], T]) -> T:
 
 def read_run(folder: Path) -> Record:
     """The record of the run in the folder, finished or not.  Raises ``RecordError`` if there is none."""
+    if not present(folder):
+        raise RecordError(f"{folder}: no such folder.")
     if not present(folder / "run.json"):
         raise RecordError(f"{folder} holds neither a comparison nor a run.")
     summary = read_summary(folder)  # before the rows: a run that is under way writes it after them

@@ -8,9 +8,8 @@ from math import isfinite
 from typing import Any
 
 from mpicomp.base.errors import ConfigError, unknown
-from mpicomp.lab.experiment.suite import AXES
+from mpicomp.lab.experiment.suite import AXES, X
 
-X = {**{name: name for name in AXES["x"]}, "bytes": "both"}  # a word -> the name in ``suite.AXES``
 Y = (*AXES["y"], "f-f*")
 BANDS = ("range", "quantile", "none")
 FORMATS = ("png", "pdf", "svg")

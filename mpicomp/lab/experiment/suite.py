@@ -19,6 +19,7 @@ AXES = {
     "x": ("rounds", "up", "both", "seconds", "epochs"),
     "y": ("gradient", "f", "error"),
 }
+X = {**{name: name for name in AXES["x"]}, "bytes": "both"}  # a word for the x axis -> its name in ``AXES``
 
 
 def slug(label: str) -> str:

@@ -47,7 +47,7 @@ from typing import Any, TypeVar
 from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import ConfigError, check_known
 from mpicomp.compressors import Lossless
-from mpicomp.lab.experiment.suite import AXES, Entry, Suite
+from mpicomp.lab.experiment.suite import AXES, Entry, Suite, X
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.runtime.limits import Limits
@@ -187,9 +187,9 @@ def _check_settings(top: dict[str, Any]) -> None:
     check_choice("down", top.get("down", DOWN), ("exact", "f8", "f4", "f2", "bf16"))
     x = top.get("x", ["rounds"])
     if not x:
-        raise ConfigError(f"x = []; allowed: some of {', '.join(AXES['x'])}.")
+        raise ConfigError(f"x = []; allowed: some of {', '.join(X)}.")
     for name in x:
-        check_known("x axis", str(name), AXES["x"])
+        check_known("x axis", str(name), X)
     check_known("y axis", top.get("y", "gradient"), AXES["y"])
 
 
@@ -197,7 +197,9 @@ def _suite(problem: Problem, entries: tuple[Entry, ...], settings: dict[str, Any
     """The suite with these settings, which have been checked.  Raises ``ConfigError`` for equal labels."""
     _check_labels(entries)
     lists = {  # an axis named twice has one panel
-        key: tuple(dict.fromkeys(settings[key])) for key in ("seeds", "x") if settings.get(key) is not None
+        key: tuple(dict.fromkeys(X.get(word, word) if key == "x" else word for word in settings[key]))
+        for key in ("seeds", "x")
+        if settings.get(key) is not None
     }
     given = {"title": to_text(problem)} | settings | lists
     if (at := given.get("at")) is not None:

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
 from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
@@ -48,6 +49,17 @@ class EstimatingMethod(Method):
         """Update ``r.g`` to g^k from the broadcast; ``r.x`` stays.  Every rank calls this."""
 
     def replica_step(self, r: Any, broadcast: Any, key: Key) -> None:
+        before = (r.x, r.x.copy()) if self.of_ones_own else None
         self.estimate(r, broadcast, key)
+        if before is not None and _differs(r.x, *before):
+            raise ConfigError(
+                f"{type(self).__name__}.estimate changes x. The step x - γ g follows it, so it has to leave "
+                "x alone; for another step, define replica_step."
+            )
         if self.ends_step(r, key):
             add_scaled(r.x, r.g, -self.step)  # x^{k+1} = x^k - γ g^k
+
+
+def _differs(x: Array, same: Array, value: Array) -> bool:
+    """Whether x is another array than ``same``, or has another number than ``value`` in an entry."""
+    return x is not same or bool(((x != value) & (x == x)).any())

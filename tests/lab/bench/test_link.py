@@ -479,6 +479,8 @@ def test_predict_on_the_command_line():
     )
     assert done.returncode == 0, done.stderr
     assert "15 messages' lengths, 5 links deep" in done.stdout
+    assert "where a byte takes 8.36 bits, headers included" in done.stdout  # 8 (1448 + 66) / 1448
+    assert "left out, some 10 us for each message received" in done.stdout
     assert "| gd(gamma=0.1) | 400 B | 400 B |" in done.stdout
     done = mpicomp(
         *("predict", "--up", "1000", "--down", "1000", "--workers", "64", "--rate", "1gbit"),

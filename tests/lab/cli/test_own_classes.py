@@ -81,6 +81,9 @@ def test_submit_shows_the_text(here):
 def test_list_describes_it(here):
     said = mpicomp("list", "./mine.py:First").stdout
     assert "./mine.py:First(k)  [contractive]" in said and "The first k coordinates." in said
+    text = (here / "mine.py").read_text()
+    (here / "mine.py").write_text(text.replace("The first k coordinates.", "The first k coordinates::", 1))
+    assert "The first k coordinates\n" in mpicomp("list", "./mine.py:First").stdout
 
 
 def test_an_import_that_raises_is_reported_once(here):

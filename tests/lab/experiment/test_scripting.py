@@ -111,6 +111,7 @@ def test_the_frame_of_a_run(run, tmp_path):
     assert list(frame["round"]) == [0, 5, 10, 15, 20]
     assert frame["up_bytes"].iloc[-1] == run.ledger.up_bytes
     assert frame.dtypes["round"] == np.int64 and frame.dtypes["f"] == np.float64
+    assert all(row.error is None for row in run.rows) and frame.dtypes["error"] == np.float64
 
 
 def test_a_run_is_loaded(run, tmp_path):
@@ -123,6 +124,8 @@ def test_a_run_is_loaded(run, tmp_path):
     assert record.config["asked"]["method"] == repr(run.method)
     with pytest.raises(RecordError, match="neither a comparison nor a run"):
         mpicomp.load(tmp_path)
+    with pytest.raises(RecordError, match="nowhere: no such folder"):
+        mpicomp.load(tmp_path / "nowhere")
 
 
 def test_without_pandas_it_says_what_to_install(run, monkeypatch):

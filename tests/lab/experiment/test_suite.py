@@ -56,6 +56,11 @@ def test_an_axis_that_is_named_twice_has_one_panel():
     assert suite.x == ("up", "rounds", "seconds", "both", "epochs")
 
 
+def test_the_axis_bytes_is_both_as_in_a_plot():
+    """`mpicomp plot` took the word, and a suite refused it."""
+    assert parse_suite(f'x = ["bytes", "up", "both"]\n{SUITE}').x == ("both", "up")
+
+
 def test_the_page_has_all_keys_of_a_suite():
     page = (Path(__file__).parents[3] / "docs" / "python.md").read_text()
     _, _, section = page.partition("### The file of a suite\n")
