@@ -224,10 +224,12 @@ class Objective(ABC):
     """
 
     samples: int | None = None
+    of_ones_own: ClassVar[bool] = False  # whether its class, or a base of it, is not the package's
 
     def __init_subclass__(cls, **options: Any) -> None:
         """A class with a ``value`` or ``grad`` of its own does not inherit ``value_and_grad`` of others."""
         super().__init_subclass__(**options)
+        cls.of_ones_own |= cls.__module__.partition(".")[0] != "mpicomp"
         renew(cls, "value_and_grad", "value", "grad", plain=Objective.value_and_grad)
 
     @abstractmethod

@@ -104,6 +104,17 @@ class TakesTurnsInRows(TakesTurns):
         return self.both[self.turn]
 
 
+class Remembers(Bowl):
+    """Computes nothing anew at the x of its last call, which it keeps as it was given."""
+
+    x = None
+
+    def grad(self, x):
+        if self.x is None or not np.array_equal(self.x, x):
+            self.x, self.g = x, super().grad(x)
+        return self.g.copy()
+
+
 @dataclass(frozen=True)
 class Own(Problem):
     kind: type
@@ -166,6 +177,13 @@ def test_writing_into_x_for_a_batch_is_refused():
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
 def test_a_gradient_in_memory_that_others_hold_is_copied(method):
     assert run(TakesTurnsInRows, method).iterates_sha256 == run(Bowl, method).iterates_sha256
+
+
+@pytest.mark.parametrize("around", [lambda problem: problem, lambda problem: mpicomp.Noisy(problem, 0.0)])
+def test_an_objective_may_keep_the_x_of_its_last_call(around):
+    of = {kind: mpicomp.run(METHODS[0], around(Own(kind)), workers=2, rounds=6) for kind in (Remembers, Bowl)}
+    assert of[Remembers].iterates_sha256 == of[Bowl].iterates_sha256
+    assert of[Remembers].rows[-1].f == of[Bowl].rows[-1].f
 
 
 def test_observing_changes_nothing():
