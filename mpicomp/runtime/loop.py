@@ -208,7 +208,7 @@ def _start(problem: Problem, x0: Array | None) -> Array:
     Raises ``ConfigError`` if a run cannot start there.
     """
     d = problem.dimension()
-    if isinstance(d, bool) or not hasattr(d, "__index__") or d < 1:
+    if isinstance(d, bool) or not hasattr(d, "__index__") or np.ndim(d) or d < 1:
         raise ConfigError(f"the problem has dimension {d!r}; allowed: an integer, 1 and above.")
     if 8 * d > _memory() / 2:  # an iterate and a gradient at least
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -397,9 +398,11 @@ def test_a_dimension_is_an_integer_in_any_of_its_types():
     for given in (np.int64(D), np.uint8(D)):
         sizes.append(given)
         assert mpicomp.run(METHODS[0], Sized(Bowl), workers=2, rounds=1).x.shape == (D,)
-    for given in (0, -1, float(D), str(D), None, True):
+    for given in (0, -1, float(D), str(D), None, True, np.array([D])):
         sizes.append(given)
-        with pytest.raises(ConfigError, match=rf"has dimension {given!r}; allowed: an integer, 1"):
+        with pytest.raises(
+            ConfigError, match=rf"has dimension {re.escape(repr(given))}; allowed: an integer, 1"
+        ):
             mpicomp.run(METHODS[0], Sized(Bowl), workers=2, rounds=1)
 
 
