@@ -192,6 +192,12 @@ def test_an_index_that_makes_vectors_larger_than_the_memory(gamma, tmp_path, mon
         mpicomp.run(GD(gamma), Logistic(str(tmp_path / "data"), lam=0.1), workers=2, rounds=3)
 
 
+@pytest.mark.parametrize("problem", ["quadratics(d=99999999999999999999999)", "saddle(d=999999999999)"])
+def test_a_dimension_beyond_the_memory_is_told_before_a_worker_makes_a_vector(problem):
+    with pytest.raises(ConfigError, match=r"has dimension 9+: a vector takes"):
+        mpicomp.run(GD(0.1), problem, workers=2, rounds=3)
+
+
 # --- files and folders ---
 
 
