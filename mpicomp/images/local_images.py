@@ -36,7 +36,7 @@ class LocalImages(PixelModel):
 
     horizon  how far a pixel's neighbours are, 2 or above
     hidden   the entries of h, 1 or above
-    blocks   the number of blocks, 0 or above
+    blocks   the number of blocks, from 0 to 1000
     """
 
     positions: ClassVar[bool] = False

@@ -23,6 +23,7 @@ from mpicomp.images.grey import GreyImages, load_grey
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, FiniteSum, Problem
 
+BLOCKS = 1000  # of a network at most: two layers each
 AT_ONCE = 2**13  # pixels whose hidden layers are in memory at one time
 BESIDE = {"W": (0, -1), "N": (-1, 0), "NW": (-1, -1), "NE": (-1, 1), "WW": (0, -2), "NN": (-2, 0)}
 
@@ -47,6 +48,8 @@ class PixelModel(Problem):
         check_at_least("horizon", self.horizon, 2, "predictions look 2 pixels away")
         check_at_least("hidden", self.hidden, 1, "the hidden layer has at least 1 unit")
         check_at_least("blocks", self.blocks, 0, "the network has 0 blocks or more")
+        if self.blocks > BLOCKS:
+            raise ConfigError(f"blocks = {self.blocks}: the network has {BLOCKS} blocks at most.")
         as_seed(self.seed)
 
     def images(self) -> GreyImages:
