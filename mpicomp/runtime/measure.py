@@ -131,20 +131,27 @@ class Measured(Objective):
         value, g = pair
         if not isfinite(value := _number(value)):
             raise DivergedError(f"f is {value} at |x| = {sqrt(np.sum(x * x)):.3g}.")
-        return value, self.check(g, x)
+        return value, self._checked(g, x)
 
     def _given(self, g: Array, x: Array) -> Array:
         """Check the gradient g and return it, in the precision of x, as an array that the caller may keep.
 
         The records of a method have the precision of x: kept in that of g, a checkpoint would not fit them.
         """
-        g = self.check(g, x)
+        g = self._checked(g, x)
         if self._last is not None and np.may_share_memory(g, self._last):
             raise ConfigError("the gradient is in the array handed out before; return a new one each time.")
         self._last = g
         if g.dtype != x.dtype:
             return self.check(g.astype(x.dtype), x)
         return g if kernels.on_device(g) else _taken(g)
+
+    def _checked(self, g: Array, x: Array) -> Array:
+        """``check(g, x)``; its ``ConfigError`` names the worker, for f_i of several lengths."""
+        try:
+            return self.check(g, x)
+        except ConfigError as error:
+            raise ConfigError(f"worker {self.worker}: {error}") from None
 
     @staticmethod
     def check(g: Array, x: Array) -> Array:

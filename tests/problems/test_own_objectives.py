@@ -406,6 +406,31 @@ def test_a_dimension_is_an_integer_in_any_of_its_types():
             mpicomp.run(METHODS[0], Sized(Bowl), workers=2, rounds=1)
 
 
+def test_a_gradient_of_another_length_names_its_worker():
+    class Shorter(Bowl):
+        def grad(self, x):
+            return super().grad(x)[: D - (self.a[0] == 1)]
+
+    for observe in ("full", "never"):
+        with pytest.raises(ConfigError, match=rf"worker 1: grad returned shape \({D - 1},\).*\({D},\)"):
+            run(Shorter, METHODS[0], observe=observe)
+
+
+@pytest.mark.parametrize("samples", ["10", 1.5, float("nan"), -1, np.array([10])])
+def test_a_number_of_samples_that_is_none_is_refused(samples):
+    with pytest.raises(ConfigError, match=r"Own\.objective\(0, 2\)\.samples=.*allowed: an integer from 0"):
+        run(type("Counts", (Bowl,), {"samples": samples}), METHODS[0])
+
+
+def test_parts_of_another_vector_are_refused():
+    class Split(Own):
+        def parts(self):
+            return mpicomp.Parts((mpicomp.Part("w", (2, D)),))
+
+    with pytest.raises(ConfigError, match=rf"Split\.parts\(\) has {2 * D} entries, .*\(\) is {D}: w"):
+        mpicomp.run(METHODS[0], Split(Bowl), workers=2, rounds=1)
+
+
 def test_what_is_no_objective_is_refused():
     class Gives(Own):
         def objective(self, i, n):
