@@ -135,9 +135,9 @@ def _matrix(X: Any) -> Any:
         refuse_mask("X", getattr(X, "data", None), DataError)
     else:
         X = _numbers("X", as_array("X", X, DataError))
-    if X.dtype == object and X.ndim == 2:
-        for row, column in np.argwhere(_missing(X))[:1]:
-            raise DataError(f"X[{row}, {column}] is missing. Drop the row, or fill the value in.")
+        if X.dtype == object and X.ndim == 2:
+            for row, column in np.argwhere(_missing(X))[:1]:
+                raise DataError(f"X[{row}, {column}] is missing. Drop the row, or fill the value in.")
     if X.dtype.kind not in "biuf":
         raise DataError(f"X is of type {X.dtype}; allowed: real numbers. Encode other columns as numbers.")
     if X.ndim != 2 or 0 in X.shape:
@@ -175,7 +175,7 @@ def _csr(X: Any) -> Any:
             X.check_format()
         X = scipy.sparse.csr_array(X, dtype=np.float64)
         X.check_format()  # of lists of lists
-    except (ValueError, IndexError, MemoryError) as error:
+    except (ValueError, TypeError, IndexError, MemoryError) as error:
         raise DataError(f"X, a sparse matrix, is damaged: {error}. Check how X was made.") from None
     X.sum_duplicates()
     return X

@@ -25,17 +25,13 @@ from mpicomp.keys import Key
 from mpicomp.problems.base import Array, FiniteSum, Problem
 from mpicomp.problems.held_data import hold_data
 
+BLOCKS = 1000  # of a network at most: two layers each
 AT_ONCE = 2**13  # pixels whose hidden layers are in memory at one time
 
 
 @dataclass(frozen=True)
 class PixelModel(Problem):
-    """A network that gives each pixel's distribution; with ``positions`` it also gets row and column.
-
-    horizon  how far a pixel's neighbours are, 2 or above
-    hidden   the entries of h, 1 or above
-    blocks   the number of blocks, 0 or above
-    """
+    """A network that gives each pixel's distribution; with ``positions`` it also gets row and column."""
 
     positions: ClassVar[bool] = False
     paper: ClassVar[str] = "Zhang, Zhang, McDonagh, OOD generalization of image models (NeurIPS 2021)"
@@ -52,6 +48,8 @@ class PixelModel(Problem):
         check_at_least("horizon", self.horizon, 2, "predictions look 2 pixels away")
         check_at_least("hidden", self.hidden, 1, "the hidden layer has at least 1 unit")
         check_at_least("blocks", self.blocks, 0, "the network has 0 blocks or more")
+        if self.blocks > BLOCKS:
+            raise ConfigError(f"blocks = {self.blocks}: the network has {BLOCKS} blocks at most.")
         as_seed(self.seed)
 
     def images(self) -> GreyImages:

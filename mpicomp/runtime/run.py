@@ -123,7 +123,7 @@ def run(
                       with the remaining workers; the method restarts at the iterate reached, with the same
                       step sizes
     callback          called on the server as callback(round, row, x) for each row, including round 0.  x is
-                      the model at which f is evaluated, shape (d,), read-only; copy it to keep it.  If it
+                      the model at which f is evaluated, shape (d,), a copy that is read-only.  If it
                       returns True, the run ends with status "callback"; an exception in it ends the run on
                       all ranks
     progress          True shows a bar, False none; None, the default, shows one in a notebook.  A function is

@@ -306,7 +306,7 @@ class Session:
         """Call the user's callback, if there is one; "callback" if it asks to stop."""
         if self.callback is None:
             return None
-        x = x.view()
+        x = x.copy()  # for a list of them: the run's own takes its steps in place
         x.flags.writeable = False
         return "callback" if is_true(self.callback(self.round, row, x)) else None
 
