@@ -21,10 +21,6 @@ class FullImages(PixelModel):
 
     Source: Zhang, Zhang, McDonagh, "On the out-of-distribution generalization of probabilistic image
     modelling", NeurIPS 2021, written from memory; its full model is a deep network on all earlier pixels.
-
-    horizon  how far a pixel's neighbours are, 2 or above
-    hidden   the entries of h, 1 or above
-    blocks   the number of blocks, from 0 to 1000
     """
 
     positions: ClassVar[bool] = True

@@ -31,8 +31,4 @@ class LocalImages(PixelModel):
 
     Source: Zhang, Zhang, McDonagh, "On the out-of-distribution generalization of probabilistic image
     modelling", NeurIPS 2021, written from memory; the mixture of fixed distributions is this library's.
-
-    horizon  how far a pixel's neighbours are, 2 or above
-    hidden   the entries of h, 1 or above
-    blocks   the number of blocks, from 0 to 1000
     """

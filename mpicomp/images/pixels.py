@@ -31,7 +31,12 @@ AT_ONCE = 2**13  # pixels whose hidden layers are in memory at one time
 
 @dataclass(frozen=True)
 class PixelModel(Problem):
-    """A network that gives each pixel's distribution; with ``positions`` it also gets row and column."""
+    """A network that gives each pixel's distribution; with ``positions`` it also gets row and column.
+
+    horizon  how far a pixel's neighbours are, 2 or above
+    hidden   the entries of h, 1 or above
+    blocks   the number of blocks, from 0 to 1000
+    """
 
     positions: ClassVar[bool] = False
     paper: ClassVar[str] = "Zhang, Zhang, McDonagh, OOD generalization of image models (NeurIPS 2021)"
