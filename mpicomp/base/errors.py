@@ -6,7 +6,7 @@ errors without a traceback.  Any other exception is a defect of this library and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from math import inf
@@ -99,6 +99,12 @@ def norm_beyond(norm: float, values: str) -> DivergedError:
         f"a norm of {norm} for the wire format {values!r}: the vector holds an infinity or no number (NaN), "
         "or its norm is beyond double precision."
     )
+
+
+def check_known(kind: str, name: object, allowed: Collection[str]) -> None:
+    """Raise the error of ``unknown`` unless ``name`` is one of ``allowed``."""
+    if name not in [*allowed]:  # a list is in none, and cannot be looked up in a dict
+        raise unknown(kind, name, allowed)
 
 
 def unknown(kind: str, name: object, allowed: Iterable[str]) -> ConfigError:

@@ -6,7 +6,8 @@ import errno
 import json
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,15 @@ def cache_dir() -> Path:
 def user_cache() -> Path:
     """The user's own cache folder: $XDG_CACHE_HOME/mpicomp, else ~/.cache/mpicomp."""
     return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "mpicomp"
+
+
+@contextmanager
+def os_errors_as(kind: type[MpicompError], what: str) -> Iterator[None]:
+    """In the ``with`` block an ``OSError`` becomes an error of this ``kind``: ``what``, then the reason."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{what}: {error.strerror}.") from None
 
 
 def write_atomically(path: Path, content: bytes) -> None:

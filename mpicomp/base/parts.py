@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -57,10 +58,10 @@ class Parts:
         """Raise ``ConfigError`` unless there is a part, and no two have the same name."""
         if not isinstance(self.parts, tuple) or not all(isinstance(p, Part) for p in self.parts):
             raise ConfigError(f"parts={self.parts!r}; allowed: a tuple of Part(name, shape).")
-        names = [part.name for part in self.parts]
+        names = Counter(part.name for part in self.parts)
         if not names:
             raise ConfigError("a vector without parts; allowed: one part at least.")
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        if twice := sorted(name for name, count in names.items() if count > 1):
             raise ConfigError(f"two parts are named {twice[0]!r}; give each part a name of its own.")
 
     @classmethod

@@ -28,18 +28,19 @@ def parse_time(text: str) -> float:
 
 def human_rate(rate: float) -> str:
     """A rate in bits per second as text: ``2.5 Gbit/s``."""
-    for name, unit in (("Gbit/s", 1e9), ("Mbit/s", 1e6)):
-        if rate >= unit:
-            return f"{rate / unit:.3g} {name}"
-    return f"{rate / 1e3:.3g} kbit/s"
+    return _in_units(rate, {"Gbit/s": 1e9, "Mbit/s": 1e6, "kbit/s": 1e3})
 
 
 def human_time(seconds: float) -> str:
     """A time in seconds as text: ``12.3 ms``."""
-    for name, unit in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= unit:
-            return f"{seconds / unit:.3g} {name}"
-    return f"{seconds / 1e-6:.3g} us"
+    return _in_units(seconds, {"s": 1.0, "ms": 1e-3, "us": 1e-6})
+
+
+def _in_units(value: float, units: dict[str, float]) -> str:
+    """Three digits of ``value`` in the first of ``units`` of which it is 1 or more, or else in the last."""
+    *larger, least = units.items()
+    name, unit = next((one for one in larger if value >= 0.9995 * one[1]), least)  # 0.9995 is rounded to 1
+    return f"{value / unit:.3g} {name}"
 
 
 def human_bytes(count: float) -> str:

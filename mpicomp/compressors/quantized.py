@@ -205,7 +205,7 @@ def check_quantizer(Q: Unbiased, also: str = "") -> None:
     """
     if not isinstance(Q, Unbiased) or isinstance(Q, Sparsifier | Importance | Layered | Quantized):
         raise ConfigError(
-            f"Q={Q}; allowed: an unbiased quantiser, such as Natural() or Dithering(s=7).{also}"
+            f"Q={Q}; allowed: an unbiased quantiser, such as Natural() or Dithering(s=7){also}."
         )
     _check_weights("Q", Q)
 

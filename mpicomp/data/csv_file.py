@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 from math import isfinite
@@ -111,8 +112,8 @@ def _header(path: Path, reader: Any, column: str | None, separators: str) -> lis
             "header line."
         )
     refuse_nameless(str(path), header)
-    for name in header:
-        if header.count(name) > 1:
+    for name, count in Counter(header).items():
+        if count > 1:
             raise DataError(f"{path} has two columns named {name!r}. Rename one of them.")
     if len(header) == 1 and ";" in header[0]:
         raise DataError(

@@ -24,12 +24,14 @@ def content_sha256(head: tuple[object, ...], *arrays: NDArray[Any]) -> str:
 class Named:
     """Base of the data sets: two are equal if their ``sha256`` is, and their ``repr`` is short."""
 
+    X: Any
     sha256: str
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The numbers of rows and of features."""
-        raise NotImplementedError
+        """(m, d): the numbers of rows and of features, of ``X`` where a class does not say otherwise."""
+        m, d = self.X.shape
+        return m, d
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other.sha256 == self.sha256
@@ -78,9 +80,3 @@ class Dataset(Named):
         for array in arrays:
             array.flags.writeable = False
         return Dataset(name, X, y, content_sha256(X.shape, *arrays))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(m, d): the numbers of rows and of features."""
-        m, d = self.X.shape
-        return m, d

@@ -16,7 +16,7 @@ from mpicomp.data.csv_file import read_csv
 from mpicomp.data.libsvm import read_libsvm
 from mpicomp.data.npz import read_npz
 
-CSV = re.compile(r"(.+?\.([ct])sv(?:\.gz|\.bz2|\.xz)?)(?::(.+))?", flags=re.IGNORECASE | re.DOTALL)
+CSV = re.compile(r"(.+?\.([ct])sv(?:\.gz|\.bz2|\.xz)?)(?::(.*))?", flags=re.IGNORECASE | re.DOTALL)
 
 
 def as_name(data: Any) -> Any:
@@ -42,7 +42,7 @@ class DataFile:
     def of(name: str) -> DataFile:
         """The file that ``name`` means: ``PATH.npz``, ``PATH.csv:COLUMN`` or .tsv, else LIBSVM."""
         if found := CSV.fullmatch(name):
-            return DataFile(Path(found[1]), "tsv" if found[2].lower() == "t" else "csv", found[3])
+            return DataFile(Path(found[1]), "tsv" if found[2].lower() == "t" else "csv", found[3] or None)
         return DataFile(Path(name), "npz" if name.lower().endswith(".npz") else "libsvm")
 
     def read(self, labelled: bool = True) -> tuple[Any, NDArray[Any]]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from mpicomp.base.errors import ConfigError, DataError, MpicompError, unknown
+from mpicomp.base.files import os_errors_as
 from mpicomp.data.bundled import BUNDLED, BUNDLED_IMAGES, read_bundled, read_bundled_images
 from mpicomp.data.cache import (
     cache_dir,
@@ -52,7 +53,7 @@ def load_dataset(name: str | Dataset, real_targets: bool = False) -> Dataset:
 
 def stamp_of(name: str) -> Stamp | None:
     """(path, size in bytes, time of last change in ns) of the file ``name``; None if there is none."""
-    with _reading(name):
+    with os_errors_as(DataError, f"cannot read data {name!r}"):
         path = DataFile.of(name).path
         if not path.is_file():
             before = Path(name.rpartition(":")[0])
@@ -68,17 +69,8 @@ def stamp_of(name: str) -> Stamp | None:
 
 def folder_of(name: str) -> Path | None:
     """The folder ``name``; None if there is none."""
-    with _reading(name):
+    with os_errors_as(DataError, f"cannot read data {name!r}"):
         return Path(name) if Path(name).is_dir() else None
-
-
-@contextmanager
-def _reading(name: str) -> Iterator[None]:
-    """In the ``with`` block an ``OSError`` becomes a ``DataError``: access denied, or no valid path."""
-    try:
-        yield
-    except OSError as error:
-        raise DataError(f"cannot read data {name!r}: {error.strerror}.") from None
 
 
 def _is_path(name: str) -> bool:
@@ -119,7 +111,7 @@ def _load(name: str, cache: Path, stamp: Stamp | None, real_targets: bool) -> Da
 
 def _key(name: str, stamp: Stamp, *manner: object) -> str:
     """The cache key of a file: the SHA-256 of its content, and of the options ``manner`` of reading it."""
-    with _reading(name), stamp[0].open("rb") as file:
+    with os_errors_as(DataError, f"cannot read data {name!r}"), stamp[0].open("rb") as file:
         key = f"file{READERS}-{hashlib.file_digest(file, 'sha256').hexdigest()}"
     return f"{key}-{hashlib.sha256(repr(manner).encode()).hexdigest()[:16]}" if manner else key
 

@@ -88,12 +88,6 @@ class ClassRows(Named):
         X = _matrix(X)
         return ClassRows.of((X, np.zeros(X.shape[0])))
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(m, p): the numbers of rows and of features."""
-        m, p = self.X.shape
-        return m, p
-
     def intensities(self, rows: Rows) -> NDArray[np.float64]:
         """The rows ``rows``, shape (number of rows, p)."""
         return np.asarray(self.X)[rows]
@@ -141,9 +135,9 @@ def _matrix(X: Any) -> Any:
         refuse_mask("X", getattr(X, "data", None), DataError)
     else:
         X = _numbers("X", as_array("X", X, DataError))
-    if X.dtype == object and X.ndim == 2:
-        for row, column in np.argwhere(_missing(X))[:1]:
-            raise DataError(f"X[{row}, {column}] is missing. Drop the row, or fill the value in.")
+        if X.dtype == object and X.ndim == 2:
+            for row, column in np.argwhere(_missing(X))[:1]:
+                raise DataError(f"X[{row}, {column}] is missing. Drop the row, or fill the value in.")
     if X.dtype.kind not in "biuf":
         raise DataError(f"X is of type {X.dtype}; allowed: real numbers. Encode other columns as numbers.")
     if X.ndim != 2 or 0 in X.shape:
@@ -181,7 +175,7 @@ def _csr(X: Any) -> Any:
             X.check_format()
         X = scipy.sparse.csr_array(X, dtype=np.float64)
         X.check_format()  # of lists of lists
-    except (ValueError, IndexError, MemoryError) as error:
+    except (ValueError, TypeError, IndexError, MemoryError) as error:
         raise DataError(f"X, a sparse matrix, is damaged: {error}. Check how X was made.") from None
     X.sum_duplicates()
     return X

@@ -12,11 +12,12 @@ import tempfile
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 
 from mpicomp.base.errors import ConfigError, DataError, unknown
-from mpicomp.base.files import as_path
+from mpicomp.base.files import as_path, os_errors_as
 from mpicomp.data.bundled import BUNDLED
 from mpicomp.data.cache import images_key, read_images, read_set, set_folder, write_images, write_set
 from mpicomp.data.dataset import Dataset
@@ -103,40 +104,34 @@ KNOWN: dict[str, KnownSet] = {
 }
 
 
-MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
-FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
+_MNIST = partial(KnownImages, folder="mnist", site="https://ossci-datasets.s3.amazonaws.com/mnist")
+_FASHION = partial(
+    KnownImages, folder="fashion-mnist", site="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"
+)
 KNOWN_IMAGES: dict[str, KnownImages] = {
-    "mnist": KnownImages(
+    "mnist": _MNIST(
         60000,
-        "mnist",
-        MNIST,
-        "train",
-        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        part="train",
+        images_sha256="ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        labels_sha256="65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
     ),
-    "mnist.t": KnownImages(
+    "mnist.t": _MNIST(
         10000,
-        "mnist",
-        MNIST,
-        "t10k",
-        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+        part="t10k",
+        images_sha256="0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        labels_sha256="ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
     ),
-    "fashion_mnist": KnownImages(
+    "fashion_mnist": _FASHION(
         60000,
-        "fashion-mnist",
-        FASHION,
-        "train",
-        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        part="train",
+        images_sha256="c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        labels_sha256="bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
     ),
-    "fashion_mnist.t": KnownImages(
+    "fashion_mnist.t": _FASHION(
         10000,
-        "fashion-mnist",
-        FASHION,
-        "t10k",
-        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+        part="t10k",
+        images_sha256="5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        labels_sha256="0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
     ),
 }
 
@@ -187,10 +182,8 @@ def _obtain(name: str, file: Published, source: str | Path | None, folder: Path)
     elif "://" in str(source):
         candidates = [f"{str(source).rstrip('/')}/{path}" for path in names]
     else:
-        try:
+        with os_errors_as(DataError, f"cannot look into {source}"):
             found = next((path for path in (Path(source) / n for n in names) if path.is_file()), None)
-        except OSError as error:
-            raise DataError(f"cannot look into {source}: {error.strerror}.") from None
         if found is None:
             raise DataError(f"{source} holds none of {', '.join(names)}.")
         return found

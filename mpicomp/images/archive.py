@@ -29,7 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.bits import Bytes
-from mpicomp.base.errors import DataError, MessageError
+from mpicomp.base.checks import as_integer
+from mpicomp.base.errors import ConfigError, DataError, MessageError
 from mpicomp.base.given_arrays import refuse_mask
 from mpicomp.codecs.varint import read_varint, varint
 from mpicomp.images import coder
@@ -61,6 +62,10 @@ class Stack:
 
     def __post_init__(self) -> None:
         refuse_mask("pixels", self.pixels, DataError)
+        if not isinstance(self.pixels, np.ndarray):
+            raise DataError(
+                f"pixels is of type {type(self.pixels).__name__}; allowed: an array of numpy, of uint8."
+            )
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,8 @@ def compress(stacks: Sequence[Stack], network: IntegerNetwork) -> tuple[bytes, S
 
     Raises ``DataError`` for an invalid stack, or if its names cannot be those of files in one folder.
     """
+    if not isinstance(stacks, Sequence) or not all(isinstance(stack, Stack) for stack in stacks):
+        raise ConfigError("stacks is no list of stacks; allowed: such as [Stack(pixels)].")
     model = network.encoded()
     out = bytearray(MAGIC + varint(len(model)) + model + varint(len(stacks)))
     images = 0
@@ -106,6 +113,12 @@ def decompress(archive: bytes, max_pixels: int | None = None) -> list[Stack]:
     Raises ``MessageError`` unless ``archive`` is an archive, undamaged and complete, with nothing after it,
     and of allowed cost.
     """
+    if not isinstance(archive, bytes | bytearray | memoryview):
+        kind = type(archive).__name__
+        raise ConfigError(f"archive is of type {kind}; allowed: bytes. Give Path(FILE).read_bytes().")
+    archive = bytes(archive)
+    if max_pixels is not None:
+        as_integer("max_pixels", max_pixels)
     if not archive.startswith(MAGIC):
         raise MessageError(f"an archive starts with {MAGIC!r}; this starts with {archive[: len(MAGIC)]!r}.")
     if (

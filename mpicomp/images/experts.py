@@ -23,6 +23,15 @@ CENTRED = 224  # their ratio: a mean deviation of 7
 PREDICTORS = 10
 EXPERTS = PREDICTORS * len(RATIOS) + len(CENTRES) + 3  # 79
 
+# The steps (down, right) from a pixel to the neighbours of which ``predictions`` is made.
+NEAR = {"W": (0, -1), "N": (-1, 0), "NW": (-1, -1), "NE": (-1, 1), "WW": (0, -2), "NN": (-2, 0)}
+
+
+def seen(horizon: int) -> list[tuple[int, int]]:
+    """The steps (down, right) from a pixel to the 2 horizon (horizon + 1) neighbours that a network sees."""
+    above = [(down, right) for down in range(-horizon, 0) for right in range(-horizon, horizon + 1)]
+    return above + [(0, right) for right in range(-horizon, 0)]
+
 
 def predictions(near: dict[str, Array]) -> list[Array]:
     """The ten predictions of a pixel, integers from 0 to 255.

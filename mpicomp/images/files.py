@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.base.files import as_path, present, write_atomically
+from mpicomp.base.files import as_path, os_errors_as, present, write_atomically
 from mpicomp.data.idx import UNSIGNED_BYTE
 from mpicomp.data.loading import folder_of
 from mpicomp.data.npy import read_npy
@@ -96,10 +96,8 @@ def _write_folder(stacks: list[Stack], out: Path) -> list[Path]:
     ]
     if there := [path for path, _ in named if present(path)]:
         raise RecordError(f"{there[0]} is already there. Choose another folder.")
-    try:
+    with os_errors_as(RecordError, f"cannot make the folder {out}"):
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RecordError(f"cannot make the folder {out}: {error.strerror}.") from None
     for path, pixels in named:
         write_png(path, pixels)
     return [path for path, _ in named]

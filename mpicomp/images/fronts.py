@@ -15,11 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.images.experts import predictions
+from mpicomp.images.experts import NEAR, predictions, seen
 
 Offsets = NDArray[np.int64]
-
-NEAR = {"W": (0, -1), "N": (-1, 0), "NW": (-1, -1), "NE": (-1, 1), "WW": (0, -2), "NN": (-2, 0)}
 
 
 class Front(NamedTuple):
@@ -37,10 +35,7 @@ class Canvas:
         self.height, self.width, self.horizon = height, width, horizon
         self.padded = np.zeros((m, height + horizon, width + 2 * horizon), dtype=np.uint8)
         self.flat = self.padded.reshape(-1)
-        h = horizon
-        seen = [(-up, aside) for up in range(h, 0, -1) for aside in range(-h, h + 1)]
-        seen += [(0, -left) for left in range(h, 0, -1)]
-        self.seen = self._offsets(seen)
+        self.seen = self._offsets(seen(horizon))
         self.near = dict(zip(NEAR, self._offsets(list(NEAR.values())), strict=True))
 
     @property

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from mpicomp.data import Split
 from mpicomp.images.pixels import PixelModel
 
 
@@ -22,18 +21,9 @@ class FullImages(PixelModel):
 
     Source: Zhang, Zhang, McDonagh, "On the out-of-distribution generalization of probabilistic image
     modelling", NeurIPS 2021, written from memory; its full model is a deep network on all earlier pixels.
-
-    horizon  how far a pixel's neighbours are, 2 or above
-    hidden   the entries of h, 1 or above
-    blocks   the number of blocks, 0 or above
     """
 
     positions: ClassVar[bool] = True
-    paper: ClassVar[str] = "Zhang, Zhang, McDonagh, OOD generalization of image models (NeurIPS 2021)"
 
-    data: Any
-    split: Split = "shuffled"
     horizon: int = 7
     hidden: int = 128
-    blocks: int = 1
-    seed: int = 0

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
-from mpicomp.data import Split
 from mpicomp.images.pixels import PixelModel
 
 
@@ -33,18 +31,4 @@ class LocalImages(PixelModel):
 
     Source: Zhang, Zhang, McDonagh, "On the out-of-distribution generalization of probabilistic image
     modelling", NeurIPS 2021, written from memory; the mixture of fixed distributions is this library's.
-
-    horizon  how far a pixel's neighbours are, 2 or above
-    hidden   the entries of h, 1 or above
-    blocks   the number of blocks, 0 or above
     """
-
-    positions: ClassVar[bool] = False
-    paper: ClassVar[str] = "Zhang, Zhang, McDonagh, OOD generalization of image models (NeurIPS 2021)"
-
-    data: Any
-    split: Split = "shuffled"
-    horizon: int = 3
-    hidden: int = 32
-    blocks: int = 1
-    seed: int = 0

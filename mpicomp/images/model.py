@@ -18,6 +18,7 @@ from mpicomp.images.network import IntegerNetwork
 
 KINDS: dict[str, type[LocalImages | FullImages]] = {"local": LocalImages, "full": FullImages}
 SETTINGS = ("horizon", "hidden", "blocks")
+EXPANSION = 2**6  # bytes of a model for each byte of its file; ``save`` writes them as they are
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,14 +64,22 @@ class ImageModel:
     def load(path: str | Path) -> ImageModel:
         """Load the model from a file that ``save`` wrote, or from the folder of a training.
 
-        Raises ``DataError`` if there is no model.
+        Raises ``DataError`` if there is no model.  Memory and time are bounded by the file's size.
         """
         path = as_path("path", path, "file")
         try:
             path = path / "model.npz" if path.is_dir() else path
-            with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as found:
+            content = path.read_bytes()
+            with np.load(io.BytesIO(content), allow_pickle=False) as found:
+                if sum(held.file_size for held in found.zip.infolist()) > EXPANSION * len(content):
+                    raise ValueError(f"more than {EXPANSION} bytes in a byte of the file")
                 settings, x = json.loads(str(found["model"])), found["x"]
             model = ImageModel(settings.pop("kind"), settings, x)
+            # Others, such as data, would be read in place of the images that the user gives.
+            if settings.keys() != {*SETTINGS}:
+                raise ValueError(f"the settings {', '.join(settings)}")
+            if x.dtype.kind != "f" or not np.isfinite(x).all():
+                raise ValueError(f"parameters of type {x.dtype}, or not finite")
             model.problem(np.zeros((1, 1, 1), dtype=np.uint8))  # refuses settings of no network
             return model
         except OSError as error:

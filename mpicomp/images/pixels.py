@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from copy import copy
+from dataclasses import dataclass
 from functools import cache
 from math import sqrt
 from typing import Any, ClassVar
@@ -17,36 +18,43 @@ from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.checks import as_seed, check_at_least
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
-from mpicomp.data import Split, as_name, checked_split, rows_of, shard_sizes
-from mpicomp.images.experts import EXPERTS, TOTAL, about_a_prediction, fixed, predictions
+from mpicomp.data import Split, rows_of, shard_sizes
+from mpicomp.images.experts import EXPERTS, NEAR, TOTAL, about_a_prediction, fixed, predictions, seen
 from mpicomp.images.grey import GreyImages, load_grey
 from mpicomp.keys import Key
 from mpicomp.problems.base import Array, FiniteSum, Problem
+from mpicomp.problems.held_data import hold_data
 
+BLOCKS = 1000  # of a network at most: two layers each
 AT_ONCE = 2**13  # pixels whose hidden layers are in memory at one time
-BESIDE = {"W": (0, -1), "N": (-1, 0), "NW": (-1, -1), "NE": (-1, 1), "WW": (0, -2), "NN": (-2, 0)}
 
 
+@dataclass(frozen=True)
 class PixelModel(Problem):
-    """A network that gives each pixel's distribution; with ``positions`` it also gets row and column."""
+    """A network that gives each pixel's distribution; with ``positions`` it also gets row and column.
 
-    positions: ClassVar[bool]
+    horizon  how far a pixel's neighbours are, 2 or above
+    hidden   the entries of h, 1 or above
+    blocks   the number of blocks, from 0 to 1000
+    """
+
+    positions: ClassVar[bool] = False
+    paper: ClassVar[str] = "Zhang, Zhang, McDonagh, OOD generalization of image models (NeurIPS 2021)"
 
     data: Any
-    split: Split
-    horizon: int
-    hidden: int
-    blocks: int
-    seed: int
+    split: Split = "shuffled"
+    horizon: int = 3
+    hidden: int = 32
+    blocks: int = 1
+    seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "split", checked_split(self.split))
-        object.__setattr__(self, "data", as_name(self.data))
-        if not isinstance(self.data, str | GreyImages):
-            object.__setattr__(self, "data", GreyImages.of(self.data))
+        hold_data(self, GreyImages, GreyImages.of)
         check_at_least("horizon", self.horizon, 2, "predictions look 2 pixels away")
         check_at_least("hidden", self.hidden, 1, "the hidden layer has at least 1 unit")
         check_at_least("blocks", self.blocks, 0, "the network has 0 blocks or more")
+        if self.blocks > BLOCKS:
+            raise ConfigError(f"blocks = {self.blocks}: the network has {BLOCKS} blocks at most.")
         as_seed(self.seed)
 
     def images(self) -> GreyImages:
@@ -130,10 +138,7 @@ class PixelObjective(FiniteSum):
         m, tall, wide = shape
         self.height, self.width = tall - horizon, wide - 2 * horizon
         self.samples = m * self.height * self.width
-        self.neighbours = np.array(
-            [self._offset(up, aside) for up in range(-horizon, 0) for aside in range(-horizon, horizon + 1)]
-            + [self._offset(0, aside) for aside in range(-horizon, 0)]
-        )
+        self.neighbours = np.array([self._offset(*to) for to in seen(horizon)])
         self.rows, self.columns = np.arange(self.height), np.arange(self.width)
         self.positions = positions
         self.about, self.fixed = _log_tables()
@@ -185,7 +190,7 @@ class PixelObjective(FiniteSum):
         A = self.padded[at[:, None] + self.neighbours].astype(dtype) / dtype.type(255)
         if self.positions:
             A = np.concatenate([A, row[:, None] == self.rows, column[:, None] == self.columns], axis=1)
-        near = {name: self.padded[at + self._offset(*to)].astype(np.int64) for name, to in BESIDE.items()}
+        near = {name: self.padded[at + self._offset(*to)].astype(np.int64) for name, to in NEAR.items()}
         value = self.padded[at].astype(np.int64)
         experts = [self.about[p * 256 + value] for p in predictions(near)] + [self.fixed[value]]
         return A, np.concatenate(experts, axis=1).astype(dtype)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError, RecordError
 from mpicomp.base.extras import needed_by
+from mpicomp.base.files import os_errors_as
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 COLOURS = {0: "grey", 2: "RGB", 3: "palette", 4: "grey with alpha", 6: "RGB with alpha"}
@@ -28,10 +29,8 @@ ADAM7 = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (
 
 def png_files(folder: Path) -> list[Path]:
     """The PNG files in ``folder``, by name.  Raises ``DataError`` if there is none."""
-    try:
+    with os_errors_as(DataError, f"cannot look into {folder}"):
         found = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".png")
-    except OSError as error:
-        raise DataError(f"cannot look into {folder}: {error.strerror}.") from None
     if not found:
         raise DataError(f"{folder} holds no PNG file; allowed: a folder with files that end in .png.")
     return found

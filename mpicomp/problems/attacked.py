@@ -12,16 +12,15 @@ import scipy
 
 from mpicomp.base.checks import check_choice, check_positive_integer
 from mpicomp.base.errors import ConfigError
-from mpicomp.base.parts import Parts
 from mpicomp.base.units import one_line
 from mpicomp.keys import Stream
-from mpicomp.problems.base import Array, Constants, Objective, Problem
+from mpicomp.problems.base import Array, Constants, Objective, Problem, Wrapped
 
 ATTACKS = ("sign_flip", "ipm", "alie")
 
 
 @dataclass(frozen=True)
-class Attacked(Problem):
+class Attacked(Wrapped):
     """A problem shared among n - b honest workers, and b more workers, the last ones, that lie.
 
     In place of its gradient at x, on a batch or in full, a liar gives the method, with c the ``scale``:
@@ -44,7 +43,6 @@ class Attacked(Problem):
              s = n // 2 + 1 - b, with which half of all workers are at least as far from the mean
     """
 
-    problem: Problem
     liars: int
     attack: str = "sign_flip"
     scale: float | None = None
@@ -79,21 +77,9 @@ class Attacked(Problem):
             )
         return n - self.liars
 
-    def dimension(self) -> int:
-        return self.problem.dimension()
-
-    def parts(self) -> Parts:
-        return self.problem.parts()
-
-    def fingerprint(self) -> str:
-        return self.problem.fingerprint()
-
     def shard_sizes(self, n: int) -> list[int] | None:
         sizes = self.problem.shard_sizes(self.honest(n))
         return None if sizes is None else sizes + sizes[: self.liars]
-
-    def x0(self) -> Array:
-        return self.problem.x0()
 
     def objective(self, i: int, n: int) -> Objective:
         honest = self.honest(n)

@@ -141,10 +141,15 @@ def _is_finite(value: Any) -> bool:
 
 
 def objective_of(problem: Problem, i: int, n: int) -> Objective:
-    """The problem's f_i of worker i out of n.  Raises ``ConfigError`` if it is no ``Objective``."""
+    """The problem's f_i of worker i out of n.
+
+    Raises ``ConfigError`` if it is no ``Objective``, or if its ``samples`` are no count.
+    """
     f, name = problem.objective(i, n), f"{type(problem).__name__}.objective({i}, {n})"
     if not isinstance(f, Objective):
         raise ConfigError(f"{name} gives {one_line(f)}; expected an mpicomp.Objective.")
+    if (samples := f.samples) is not None:
+        as_integer(f"{name}.samples", samples, least=0)
     return f
 
 
@@ -165,13 +170,15 @@ def constants_of(problem: Problem, n: int) -> Constants:
 
 
 def parts_of(problem: Problem) -> Parts:
-    """The problem's parts.  Raises ``ConfigError`` if it gives something else."""
-    parts = problem.parts()
+    """The problem's parts.  Raises ``ConfigError`` if it gives something else, or parts of another vector."""
+    parts, d = problem.parts(), problem.dimension()
+    name = f"{type(problem).__name__}.parts()"
     if not isinstance(parts, Parts):
-        name = f"{type(problem).__name__}.parts()"
         raise ConfigError(
             f"{name} gives {one_line(parts)}; expected mpicomp.Parts of mpicomp.Part(name, shape)."
         )
+    if parts.size != d:
+        raise ConfigError(f"{name} has {parts.size} entries, and its dimension() is {d}: {parts}.")
     return parts
 
 
@@ -224,10 +231,12 @@ class Objective(ABC):
     """
 
     samples: int | None = None
+    of_ones_own: ClassVar[bool] = False  # whether its class, or a base of it, is not the package's
 
     def __init_subclass__(cls, **options: Any) -> None:
         """A class with a ``value`` or ``grad`` of its own does not inherit ``value_and_grad`` of others."""
         super().__init_subclass__(**options)
+        cls.of_ones_own |= cls.__module__.partition(".")[0] != "mpicomp"
         renew(cls, "value_and_grad", "value", "grad", plain=Objective.value_and_grad)
 
     @abstractmethod
@@ -407,3 +416,25 @@ class Problem(ABC):
             f'{type(self).__name__} gives no constants, so what says "theory" cannot be computed. '
             "Give gamma, and p or the like where the method has it, as numbers, or define constants(n)."
         )
+
+
+@dataclass(frozen=True)
+class Wrapped(Problem):
+    """Base of the problems that change another one's gradients: x and the data are those of ``problem``."""
+
+    problem: Problem
+
+    def dimension(self) -> int:
+        return self.problem.dimension()
+
+    def parts(self) -> Parts:
+        return self.problem.parts()
+
+    def fingerprint(self) -> str:
+        return self.problem.fingerprint()
+
+    def shard_sizes(self, n: int) -> list[int] | None:
+        return self.problem.shard_sizes(n)
+
+    def x0(self) -> Array:
+        return self.problem.x0()

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from mpicomp import kernels
 from mpicomp.base.errors import DataError
-from mpicomp.data import ClassRows, Images, Split, as_name, checked_split, load_images, rows_of, shard_sizes
-from mpicomp.data.own import OWN, refuse_reordered_split
+from mpicomp.data import ClassRows, Images, Split, load_images, rows_of, shard_sizes
+from mpicomp.data.own import OWN
 from mpicomp.problems.base import Array, Problem
+from mpicomp.problems.held_data import hold_data
 
 Labels = NDArray[np.uint8] | NDArray[np.int64]
 
@@ -31,11 +32,7 @@ class Classification(Problem):
     split: Split = "shuffled"
 
     def __post_init__(self) -> None:
-        refuse_reordered_split(self.data, self.split)
-        object.__setattr__(self, "split", checked_split(self.split))
-        object.__setattr__(self, "data", as_name(self.data))
-        if not isinstance(self.data, str | ClassRows):
-            object.__setattr__(self, "data", ClassRows.of(self.data))
+        hold_data(self, ClassRows, ClassRows.of)
 
     def images(self) -> Images | ClassRows:
         """The rows.  Raises ``DataError`` if all are of one class: the loss would be 0 for every model."""

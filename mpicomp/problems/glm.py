@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, isfinite, sqrt
@@ -10,18 +9,9 @@ from typing import Any, ClassVar
 
 from mpicomp.base.checks import check_nonnegative
 from mpicomp.base.errors import ConfigError
-from mpicomp.data import (
-    Dataset,
-    Split,
-    as_name,
-    checked_split,
-    load_dataset,
-    own_dataset,
-    rows_of,
-    shard_sizes,
-)
-from mpicomp.data.own import refuse_reordered_split
+from mpicomp.data import Dataset, Split, load_dataset, own_dataset, rows_of, shard_sizes
 from mpicomp.problems.base import Constants, Problem
+from mpicomp.problems.held_data import hold_data
 from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import BOUNDED, LOGISTIC, SIGMOID_SQUARED, SQUARE, Scalar
 from mpicomp.problems.smoothness import bounds, row_squares, spectrum
@@ -50,18 +40,15 @@ class LinearProblem(Problem):
     def __post_init__(self) -> None:
         if self.lam is not None or not self.takes_cond:
             check_nonnegative("lam", self.lam, "the weight of the penalty")
-        refuse_reordered_split(self.data, self.split)
-        object.__setattr__(self, "split", checked_split(self.split))
-        object.__setattr__(self, "data", as_name(self.data))
-        if not isinstance(self.data, str | Dataset):
-            object.__setattr__(self, "data", own_dataset(self.data, self.real_targets))
+        hold_data(self, Dataset, lambda pair: own_dataset(pair, self.real_targets))
 
     def dataset(self) -> Dataset:
         return load_dataset(self.data, self.real_targets)
 
-    @abstractmethod
     def weight(self, n: int) -> float:
         """The weight lam of the penalty for n workers."""
+        assert self.lam is not None
+        return self.lam
 
     def dimension(self) -> int:
         return self.dataset().X.shape[1]
@@ -123,9 +110,8 @@ class RidgeProblem(LinearProblem):
             raise ConfigError(f"cond = {self.cond!r}: a condition number is a number, finite and above 1.")
 
     def weight(self, n: int) -> float:
-        if self.lam is not None:
-            return self.lam
-        assert self.cond is not None
+        if self.cond is None:
+            return super().weight(n)
         L0 = self.phi.curvature * spectrum(self.dataset(), self.split, n).mean
         return L0 / (self.cond - 1)
 
@@ -153,9 +139,6 @@ class NonconvexLogistic(LinearProblem):
     phi = LOGISTIC
     rho = BOUNDED
 
-    def weight(self, n: int) -> float:
-        return self.lam
-
 
 @dataclass(frozen=True)
 class NonconvexGLM(LinearProblem):
@@ -170,6 +153,3 @@ class NonconvexGLM(LinearProblem):
 
     phi = SIGMOID_SQUARED
     rho = SQUARE
-
-    def weight(self, n: int) -> float:
-        return self.lam

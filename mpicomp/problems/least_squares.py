@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,7 @@ class LeastSquares(RidgeProblem):
         if data.X.shape[1] > EXACT:
             return found
         lam = self.weight(n)
-        parts = ("least squares with variance", data.sha256, self.split, n, repr(lam))
+        parts = ("least squares with variance, by QR", data.sha256, self.split, n, repr(lam))
         return replace(found, **remember(parts, lambda: _exact(data, self.split, n, lam)))
 
 
@@ -81,9 +81,8 @@ def _exact(data: Dataset, split: Split, n: int, lam: float) -> dict[str, float]:
         L_sample^2  of mean_ij (a_j a_j' + lam I)^2 = mean_ij ||a_j||^2 a_j a_j' + 2 lam G + lam^2 I
         L_sigma^2   of mean_ij (a_j a_j' - G_i)^2 = mean_ij ||a_j||^2 a_j a_j' - mean_i G_i^2
     """
-    m, d = data.X.shape
     with one_thread():
-        weights = np.empty(m)  # weights[j]: of row j in G
+        weights = np.empty(len(data.y))  # weights[j]: of row j in G
         grams = []
         for i in range(n):
             rows = rows_of(i, n, data.y, split)
@@ -95,8 +94,7 @@ def _exact(data: Dataset, split: Split, n: int, lam: float) -> dict[str, float]:
         spread = sum((g - G) @ (g - G) for g in grams) / n
         A = data.X.toarray()
         samples = (A.T * (weights * np.sum(A * A, axis=1))) @ A
-        x = np.linalg.lstsq(G + lam * np.eye(d), A.T @ (weights * data.y), rcond=None)[0]
-        # An error in x enters f at second order only.
+        x = _minimum(A, weights, data.y, lam)
         f = np.sum(weights * (A @ x - data.y) ** 2) / 2 + lam / 2 * np.sum(x * x)
         return {
             "L_plus": float(np.sqrt(_top(square + 2 * lam * G) + lam * lam)),
@@ -105,6 +103,24 @@ def _exact(data: Dataset, split: Split, n: int, lam: float) -> dict[str, float]:
             "L_sigma": float(np.sqrt(_top(samples - square))),
             "f_star": float(f),
         }
+
+
+def _minimum(
+    A: NDArray[np.float64], weights: NDArray[np.float64], b: NDArray[np.float64], lam: float
+) -> NDArray[np.float64]:
+    """The x that minimises sum_j weights_j (a_j'x - b_j)^2 + lam |x|^2; if there are many, one of them.
+
+    Not of the Gram matrix, in which features of 1e-4 are lost beside features of 1e4; and features have one
+    scale, for a direction counts as none if its singular value is lost beside the largest.
+    """
+    m, d = A.shape
+    root = np.sqrt(weights)
+    rows = np.vstack([root[:, None] * A, np.sqrt(lam) * np.eye(d)])
+    scale = np.abs(rows).max(axis=0)
+    scale[scale == 0] = 1
+    R: Any = np.linalg.qr(np.column_stack([rows / scale, np.append(root * b, np.zeros(d))]), mode="r")
+    x: NDArray[np.float64] = np.linalg.lstsq(R[:, :d], R[:, d], rcond=max(m, d) * np.finfo(float).eps)[0]
+    return x / scale
 
 
 def _top(H: NDArray[np.float64]) -> float:

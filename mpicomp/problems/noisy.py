@@ -9,13 +9,12 @@ from typing import ClassVar
 from mpicomp import kernels
 from mpicomp.base.checks import check_nonnegative
 from mpicomp.base.errors import ConfigError
-from mpicomp.base.parts import Parts
 from mpicomp.keys import Stream
-from mpicomp.problems.base import Array, Constants, Objective, Problem
+from mpicomp.problems.base import Array, Constants, Objective, Problem, Wrapped
 
 
 @dataclass(frozen=True)
-class Noisy(Problem):
+class Noisy(Wrapped):
     """A problem with noise added to its gradients: b samples give grad f_i(x) + sigma/sqrt(b d) N(0, I).
 
     The noise has mean square norm sigma^2 for one sample and sigma^2/b for b samples.  It is a function of
@@ -26,7 +25,6 @@ class Noisy(Problem):
     sigma    the root of the mean square norm of one sample's noise, 0 or above
     """
 
-    problem: Problem
     sigma: float
 
     paper: ClassVar[str] = "none: additive noise of known variance"
@@ -35,21 +33,6 @@ class Noisy(Problem):
         if not isinstance(self.problem, Problem):
             raise ConfigError(f"noisy takes a problem, such as noisy(quadratics, 1); not {self.problem!r}.")
         check_nonnegative("sigma", self.sigma, "the noise")
-
-    def dimension(self) -> int:
-        return self.problem.dimension()
-
-    def parts(self) -> Parts:
-        return self.problem.parts()
-
-    def fingerprint(self) -> str:
-        return self.problem.fingerprint()
-
-    def shard_sizes(self, n: int) -> list[int] | None:
-        return self.problem.shard_sizes(n)
-
-    def x0(self) -> Array:
-        return self.problem.x0()
 
     def objective(self, i: int, n: int) -> NoisyObjective:
         return NoisyObjective(self.problem.objective(i, n), self.sigma)

@@ -63,14 +63,14 @@ class Quadratics(Problem):
 
     def objective(self, i: int, n: int) -> Tridiagonal:
         q, b = self._coefficients(n)
-        return Tridiagonal(float(q[i]), self._shift(n), float(b[i]), self.d)
+        return Tridiagonal(float(q[i]), _shift(self, n), float(b[i]), self.d)
 
     @np.errstate(over="ignore", invalid="ignore")  # overflow is refused below, by a ``ConfigError``
     def constants(self, n: int) -> Constants:
         # An eigenvector of T with eigenvalue t is an eigenvector of A_i with eigenvalue q_i t + c.  Each
         # constant is the maximum of a convex function of t, hence attained at an extreme eigenvalue of T.
         q, b = self._coefficients(n)
-        t, c = self._extremes(), self._shift(n)
+        t, c = self._extremes(), _shift(self, n)
         eigenvalues = np.outer(q, t) + c
         sizes = np.abs(eigenvalues)
         band = np.zeros((2, self.d))  # the mean matrix: superdiagonal, diagonal
@@ -109,15 +109,11 @@ class Quadratics(Problem):
         # 4 sin(s/2)^2 in place of 2 - 2 cos(s), which at d = 10^6 has no correct digit left.
         return 4 * np.sin(np.pi * np.array([1, self.d]) / (2 * (self.d + 1))) ** 2
 
-    def _shift(self, n: int) -> float:
-        """The multiple c of I in each A_i."""
-        return _shift(self, n)
-
 
 # Cached, because every A_i needs all coefficients for c: n workers in one process would take n^2 of them.
 @lru_cache(maxsize=4)
 def _shift(problem: Quadratics, n: int) -> float:
-    """``Quadratics._shift``."""
+    """The multiple c of I in each A_i."""
     q, _ = problem._coefficients(n)
     return float(problem.lam - (q.mean() * problem._extremes()).min())
 

@@ -19,7 +19,7 @@ from time import time
 from typing import Any
 
 from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.base.files import as_path
+from mpicomp.base.files import as_path, os_errors_as
 from mpicomp.compressors.base import Array
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.session import Callback, is_true
@@ -53,14 +53,12 @@ class JSONLines:
 
     def __call__(self, round: int, row: Row, x: Array) -> None:
         known = {name: value if isfinite(value or 0) else None for name, value in asdict(row).items()}
-        try:
+        with os_errors_as(RecordError, f"cannot write {self.path}"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             start = "" if self._begun else self._start()
             with open(self.path, "a") as file:
                 file.write(start + json.dumps(known) + "\n")
             self._begun = True
-        except OSError as error:
-            raise RecordError(f"cannot write {self.path}: {error.strerror}.") from None
 
     def _start(self) -> str:
         """What precedes the first row: the end of a line that was cut short, if the file ends in one.
@@ -107,13 +105,11 @@ class TensorBoard:
 
         values = [(name, value) for name, value in asdict(row).items() if name != "round"]
         scalars = [Summary.Value(tag=name, simple_value=value) for name, value in values if value is not None]
-        try:
+        with os_errors_as(RecordError, f"cannot write {self.folder}"):
             if self._writer is None:
                 self._writer = EventFileWriter(str(self.folder))
             self._writer.add_event(Event(wall_time=time(), step=round, summary=Summary(value=scalars)))
             self._writer.flush()
-        except OSError as error:
-            raise RecordError(f"cannot write {self.folder}: {error.strerror}.") from None
 
     def close(self) -> None:
         """Close the file.  Its rows are on disk even without this."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpicomp.base.errors import unknown
+from mpicomp.base.errors import check_known
 from mpicomp.transports.launcher import local_rank
 
 DEVICES = ("cpu", "cuda")
@@ -16,8 +16,7 @@ def open_device(name: str) -> Any:
     With several GPUs, the ranks on a host are assigned to them in turn; ranks may share one.  Raises
     ``ConfigError`` for an unknown name, or for "cuda" if no GPU can be used.
     """
-    if name not in DEVICES:
-        raise unknown("device", name, DEVICES)
+    check_known("device", name, DEVICES)
     if name == "cpu":
         return None
     from mpicomp.kernels.cuda import Cuda

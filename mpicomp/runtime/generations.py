@@ -18,6 +18,7 @@ from secrets import token_hex
 from typing import Any
 
 from mpicomp.base.errors import RecordError
+from mpicomp.base.files import os_errors_as
 
 FORMAT = 6
 MANIFEST = "manifest.json"
@@ -126,13 +127,11 @@ def read_inside(path: Path) -> bytes:
 
     Raises ``DamageError`` if the file cannot be read, is a symbolic link, or is no regular file.
     """
-    try:
+    with os_errors_as(UnreadableError, f"cannot read {path}"):
         path.stat()  # says what is wrong, if nothing is there
         if path.is_symlink() or not path.is_file():
             raise DamageError(f"{path} is invalid: it is a link, or no file.")
         return path.read_bytes()
-    except OSError as error:
-        raise UnreadableError(f"cannot read {path}: {error.strerror}.") from None
 
 
 def set_aside(path: Path) -> None:

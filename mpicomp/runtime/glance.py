@@ -44,13 +44,10 @@ def on_in_full(method: str, problem: str) -> str:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    seen = ("" if row.f is None else f"{row.f:.6g}", _power(row.grad_norm_sq))
+    norm_sq = row.grad_norm_sq
+    seen = ("" if row.f is None else f"{row.f:.6g}", "" if norm_sq is None else f"{norm_sq:.2e}")
     sent = (human_bytes(row.up_bytes), human_bytes(row.down_bytes))
     return (str(row.round), *seen, *sent, f"{row.seconds:.2f}")
-
-
-def _power(value: float | None) -> str:
-    return "" if value is None else f"{value:.2e}"
 
 
 def _cut(text: str) -> str:

@@ -24,7 +24,7 @@ from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.scattering import ScatteringMethod
-from mpicomp.problems.base import Problem, constants_of, objective_of, parts_of
+from mpicomp.problems.base import Objective, Problem, constants_of, objective_of, parts_of
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.digest import Digest
 from mpicomp.runtime.measure import Measured, Measurement, is_float, measure
@@ -53,7 +53,7 @@ class Loop:
         """
         t, n = transport, transport.n
         self.transport, self.seed = t, seed
-        objectives = t.raise_on_all(lambda: {i: objective_of(problem, i, n) for i in t.hosted})
+        objectives = t.raise_on_all(lambda: _objectives(problem, t))
         self.objectives = {i: Measured(f.on_device(), t.clock, i) for i, f in objectives.items()}
         # Broadcast by the server: ranks that started at different points would stay apart.
         start = kernels.to_device(t.ask_server(lambda: _start(problem, x0)))
@@ -202,19 +202,34 @@ def _memory() -> float:
     return float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _start(problem: Problem, x0: Array | None) -> Array:
-    """``x0``, or the problem's own if it is None, in double precision or else in single precision.
+def _objectives(problem: Problem, t: Transport) -> dict[int, Objective]:
+    """The f_i of the hosted workers.  Raises ``ConfigError`` if the problem gives none.
 
-    Raises ``ConfigError`` if a run cannot start there.
+    An f_i may hold a vector; so the dimension is checked before.
     """
+    _dimension(problem)
+    return {i: objective_of(problem, i, t.n) for i in t.hosted}
+
+
+def _dimension(problem: Problem) -> int:
+    """The problem's dimension.  Raises ``ConfigError`` if it is none, or too large for this host."""
     d = problem.dimension()
-    if isinstance(d, bool) or not hasattr(d, "__index__") or d < 1:
+    if isinstance(d, bool) or not hasattr(d, "__index__") or np.ndim(d) or d < 1:
         raise ConfigError(f"the problem has dimension {d!r}; allowed: an integer, 1 and above.")
     if 8 * d > _memory() / 2:  # an iterate and a gradient at least
         raise ConfigError(
             f"the problem has dimension {d}: a vector takes {8 * d / 1e9:.3g} GB, and this host has "
             f"{_memory() / 1e9:.3g}. Is that the largest index which the data should have?"
         )
+    return d
+
+
+def _start(problem: Problem, x0: Array | None) -> Array:
+    """``x0``, or the problem's own if it is None, in double precision or else in single precision.
+
+    Raises ``ConfigError`` if a run cannot start there.
+    """
+    d = _dimension(problem)
     x0 = as_array("x0", problem.x0() if x0 is None else x0)
     if x0.shape != (d,) or not is_float(x0):
         raise ConfigError(

@@ -40,12 +40,18 @@ class Meter:
 
 
 class Lent:
-    """x, read-only while the objective f has it.  Raises ``ConfigError`` if f writes into it."""
+    """x, read-only while the objective f has it.  Raises ``ConfigError`` if f writes into it.
+
+    With ``copied`` it is a copy that f may keep.  f may remember the x of its last call, to see whether it is
+    asked about another one, and the run's x takes its steps in place: it would equal itself in every call.
+    """
 
     __slots__ = ("_f", "_x")
 
-    def __init__(self, x: Array, f: Objective) -> None:
+    def __init__(self, x: Array, f: Objective, copied: bool) -> None:
         self._f = f
+        if copied:
+            x = x.copy()
         if not kernels.on_device(x):
             x = x.view()
             x.flags.writeable = False
@@ -73,22 +79,23 @@ class Measured(Objective):
 
     def __init__(self, f: Objective, clock: Clock, worker: int) -> None:
         self.f, self.samples, self.meter, self._clock, self.worker = f.told, f.samples, Meter(), clock, worker
+        self._own = _of_ones_own(f)
         self._observed = f  # the objective whose value and gradient are recorded in rows
         self._last: Array | None = None
 
     def value(self, x: Array) -> float:
-        with Lent(x, self.f) as lent:
+        with Lent(x, self.f, self._own) as lent:
             return _number(self.f.value(lent))
 
     def grad(self, x: Array) -> Array:
         self.meter.epochs += 1
-        with self._clock.phase("gradient"), Lent(x, self.f) as lent:
+        with self._clock.phase("gradient"), Lent(x, self.f, self._own) as lent:
             g = self.f.grad(lent)
         return self._given(g, x)
 
     def batch_grad(self, x: Array, b: int, stream: Stream) -> Array:
         self.meter.epochs += b / (self.samples or 1)
-        with self._clock.phase("gradient"), Lent(x, self.f) as lent:
+        with self._clock.phase("gradient"), Lent(x, self.f, self._own) as lent:
             g = self.f.batch_grad(lent, b, stream)
         return self._given(g, x)
 
@@ -114,7 +121,7 @@ class Measured(Objective):
 
         Raises ``DivergedError`` if they are not finite.
         """
-        with Lent(x, self._observed) as lent:
+        with Lent(x, self._observed, self._own) as lent:
             pair = self._observed.value_and_grad(lent)
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise ConfigError(
@@ -124,20 +131,27 @@ class Measured(Objective):
         value, g = pair
         if not isfinite(value := _number(value)):
             raise DivergedError(f"f is {value} at |x| = {sqrt(np.sum(x * x)):.3g}.")
-        return value, self.check(g, x)
+        return value, self._checked(g, x)
 
     def _given(self, g: Array, x: Array) -> Array:
         """Check the gradient g and return it, in the precision of x, as an array that the caller may keep.
 
         The records of a method have the precision of x: kept in that of g, a checkpoint would not fit them.
         """
-        g = self.check(g, x)
+        g = self._checked(g, x)
         if self._last is not None and np.may_share_memory(g, self._last):
             raise ConfigError("the gradient is in the array handed out before; return a new one each time.")
         self._last = g
         if g.dtype != x.dtype:
             return self.check(g.astype(x.dtype), x)
         return g if kernels.on_device(g) else _taken(g)
+
+    def _checked(self, g: Array, x: Array) -> Array:
+        """``check(g, x)``; its ``ConfigError`` names the worker, for f_i of several lengths."""
+        try:
+            return self.check(g, x)
+        except ConfigError as error:
+            raise ConfigError(f"worker {self.worker}: {error}") from None
 
     @staticmethod
     def check(g: Array, x: Array) -> Array:
@@ -155,6 +169,13 @@ class Measured(Objective):
         if not isfinite(g.sum()) and not np.isfinite(g).all():
             raise DivergedError(f"the gradient is not finite at |x| = {sqrt(np.sum(x * x)):.3g}.")
         return g
+
+
+def _of_ones_own(f: Any) -> bool:
+    """Whether f, or an objective in its fields, is of a user's own class."""
+    if isinstance(f, Objective):
+        return f.of_ones_own or any(map(_of_ones_own, vars(f).values()))
+    return isinstance(f, tuple) and any(map(_of_ones_own, f))
 
 
 def _number(value: Any) -> float:

@@ -1,9 +1,7 @@
-"""Watch a method of one's own: what its steps leave alone, and what its records hold.
+"""Watch the steps of a method of one's own: what they leave alone, and what they put into its records.
 
 These mistakes would show late or never.  A replica that a worker's step has changed differs between ranks,
-and in one process it is changed once for each worker.  A record of another shape or type than at the start
-makes checkpoints that cannot be loaded.  What a step keeps in a record besides its fields is in no
-checkpoint, so a resumed run would go on without it.
+and in one process it is changed once for each worker.
 
 A step may also put an array into a field that is elsewhere too, as ``w.previous = r.x`` does.  The next
 change of one would then change the other; but not after a checkpoint, nor, for an array that all workers
@@ -12,21 +10,16 @@ share, on ranks of their own.  So the field gets a copy.  The same holds for wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from functools import cached_property
-from inspect import getattr_static
 from typing import Any
 
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.errors import ConfigError
 from mpicomp.methods.base import Method
-from mpicomp.runtime.saved import fitting
-
-Kinds = dict[str, Any]  # a field's name, as in a checkpoint -> an array or a number of its shape and type
 
 
 @contextmanager
@@ -74,64 +67,3 @@ def separate(records: Iterable[Any]) -> None:
             value = getattr(record, f.name)
             if isinstance(value, np.ndarray) or kernels.on_device(value):
                 object.__setattr__(record, f.name, value.copy())
-
-
-def kinds_of(records: Mapping[str, Any]) -> Kinds:
-    """The shapes and types of all fields of ``records``, dataclasses by name."""
-    kinds: Kinds = {}
-    for record_name, record in records.items():
-        for f in fields(record):
-            value = getattr(record, f.name)
-            if isinstance(value, np.ndarray):
-                kinds[f"{record_name}.{f.name}"] = np.broadcast_to(np.zeros((), value.dtype), value.shape)
-            elif not kernels.on_device(value):
-                kinds[f"{record_name}.{f.name}"] = value
-    return kinds
-
-
-def check_kinds(method: Method, before: Kinds, records: Mapping[str, Any]) -> None:
-    """Raise ``ConfigError`` if ``records`` could not be loaded where ``before`` are those of the start."""
-    try:
-        for record_name, record in records.items():
-            for f in fields(record):
-                name, value = f"{record_name}.{f.name}", getattr(record, f.name)
-                if name in before and not _is_alike(value, before[name]):
-                    fitting(name, value, before[name])
-    except RecordError as error:
-        raise ConfigError(
-            f"{type(method).__name__} has changed what it keeps, so that no checkpoint could be loaded: "
-            f"{error}. Keep shape and type, as r.x[:] = .. does."
-        ) from None
-
-
-def besides(records: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
-    """What ``records`` hold besides their fields: the record's class and the value, by record and name.
-
-    Cached properties are left out, since they can be computed again.
-    """
-    found: dict[str, tuple[str, Any]] = {}
-    for record_name, record in records.items():
-        kind, held = type(record), getattr(record, "__dict__", {})
-        if len(held) == len(fields(record)):
-            continue
-        for name in held.keys() - {f.name for f in fields(record)}:
-            if not isinstance(getattr_static(kind, name, None), cached_property):
-                found[f"{record_name}.{name}"] = kind.__name__, held[name]
-    return found
-
-
-def check_besides(method: Method, before: Mapping[str, Any], records: Mapping[str, Any]) -> None:
-    """Raise ``ConfigError`` if a step has put something into ``records`` that is none of their fields."""
-    for path, (kind, value) in sorted(besides(records).items()):
-        if path not in before or before[path][1] is not value:
-            name = path.rpartition(".")[2]
-            raise ConfigError(
-                f"{type(method).__name__} sets {path}, which is no field of {kind}, so that a resumed "
-                f"run would lose it. Declare {name} in {kind}, with a type, as in `steps: int = 0`."
-            )
-
-
-def _is_alike(value: Any, kind: Any) -> bool:
-    """Whether ``value`` is an array of the shape and type of ``kind``, as nearly all are in every round."""
-    both = isinstance(value, np.ndarray) and isinstance(kind, np.ndarray)
-    return both and value.shape == kind.shape and value.dtype == kind.dtype

@@ -7,7 +7,7 @@ from numbers import Real
 from typing import Any
 
 from mpicomp.base.checks import as_integer
-from mpicomp.base.errors import ConfigError, unknown
+from mpicomp.base.errors import ConfigError, check_known
 from mpicomp.runtime.devices import DEVICES
 from mpicomp.runtime.settings import setting
 from mpicomp.transports import Transport, connect
@@ -77,8 +77,7 @@ class Placement:
     )
 
     def __post_init__(self) -> None:
-        if self.server not in SERVERS:
-            raise unknown("server", self.server, SERVERS)
+        check_known("server", self.server, SERVERS)
         if self.blocks is not None:
             object.__setattr__(self, "blocks", as_integer("blocks", self.blocks))  # of numpy too
             if self.server != "sharded":
@@ -86,16 +85,13 @@ class Placement:
                     f"blocks={self.blocks} with server={self.server!r}; blocks are served by all ranks only "
                     "with server='sharded'."
                 )
-        if self.device not in DEVICES:
-            raise unknown("device", self.device, DEVICES)
-        if self.cuda_aware not in [*CUDA_AWARE]:  # a list too is told so
-            raise unknown("answer for cuda_aware", self.cuda_aware, CUDA_AWARE)
+        check_known("device", self.device, DEVICES)
+        check_known("answer for cuda_aware", self.cuda_aware, CUDA_AWARE)
         timeout = self.stall_timeout
         is_number = isinstance(timeout, Real) and not isinstance(timeout, bool)
         if timeout is not None and not (is_number and timeout > 0):
             raise ConfigError(f"stall_timeout={timeout!r}; allowed: a number of seconds above 0.")
-        if self.on_failure not in [*ON_FAILURE]:
-            raise unknown("on_failure", self.on_failure, ON_FAILURE)
+        check_known("on_failure", self.on_failure, ON_FAILURE)
         if self.survive and self.server in ("sharded", "allreduce"):
             raise ConfigError(
                 f"on_failure='shrink' cannot be combined with server={self.server!r}: a rank that dies takes "

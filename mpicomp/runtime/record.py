@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mpicomp.base.errors import RecordError
-from mpicomp.base.files import check_own, present, read_json, write_atomically, write_json
+from mpicomp.base.files import check_own, os_errors_as, present, read_json, write_atomically, write_json
 from mpicomp.base.version import __version__
 
 
@@ -162,6 +162,20 @@ def check_whole(folder: Path, rows: list[Row], last: int) -> None:
     )
 
 
+def check_claim(folder: Path, what: str, found: bool, resume: bool | None) -> None:
+    """Raise ``RecordError`` if ``folder`` holds a run, a comparison or a study against ``resume``.
+
+    what    one of these three; ``found`` says whether the folder holds it
+    resume  True: it must be there.  False: it must not.  None: either
+    """
+    if found and resume is False:
+        raise RecordError(
+            f"{folder} already holds a {what}. Choose another --out, or --resume to continue it."
+        )
+    if resume and not found:
+        raise RecordError(f"{folder} holds no {what} to resume. Leave --resume out to start one.")
+
+
 def remove_run(folder: Path) -> None:
     """Delete the files of the run in ``folder``, as far as that is allowed; files of others stay."""
     for name in ("summary.json", "rows.csv", "run.json"):
@@ -206,24 +220,17 @@ class Recorder:
             return
         found = present(folder / "run.json") or present(folder / "rows.csv")
         path = folder / "run.json"
+        check_claim(folder, "run", found, None if afresh else resume)
         if found:
             if afresh and read_facts(folder).get("config") != facts["config"]:
                 raise RecordError(f"{folder} holds a run of another configuration. Choose another --out.")
-            if not (resume or afresh):
-                raise RecordError(
-                    f"{folder} already holds a run. Choose another --out, or --resume to continue it."
-                )
-        elif resume:
-            raise RecordError(f"{folder} holds no run to resume. Leave --resume out to start one.")
         elif held := [name for name in ("summary.json", "checkpoint") if os.path.lexists(folder / name)]:
             raise RecordError(
                 f"{folder} holds {', '.join(held)}, which would be overwritten, and no run. "
                 "Choose another --out."
             )
-        try:
+        with os_errors_as(RecordError, f"cannot create {folder}"):
             folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RecordError(f"cannot create {folder}: {error.strerror}.") from None
         if not resume:
             write_json(path, facts)
 
@@ -261,10 +268,8 @@ class Recorder:
             self.amend({"resumed": [*before, self._facts]})
         table = ",".join(_TYPES) + "\n" + "".join(_line(row) for row in self.rows)
         write_atomically(path, table.encode())  # atomic: the old rows stay until the new file is complete
-        try:
+        with os_errors_as(RecordError, f"cannot write {path}"):
             self._file = open(path, "a", newline="", buffering=1)  # noqa: SIM115 (open while the run lasts)
-        except OSError as error:
-            raise RecordError(f"cannot write {path}: {error.strerror}.") from None
 
     def _due(self, round: int, is_due: Callable[[int], bool]) -> int:
         """The last round up to ``round`` after which there is a row; 0 if the rounds of rows have changed."""

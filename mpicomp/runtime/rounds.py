@@ -23,16 +23,8 @@ from mpicomp.methods.support.auto_step import with_auto_step
 from mpicomp.methods.support.scattering import ScatteringMethod
 from mpicomp.problems.base import Objective
 from mpicomp.runtime import checkpoint
-from mpicomp.runtime.own_methods import (
-    Kinds,
-    apart,
-    besides,
-    check_besides,
-    check_kinds,
-    kinds_of,
-    separate,
-    unchanged,
-)
+from mpicomp.runtime.kept import Kept
+from mpicomp.runtime.own_methods import apart, separate, unchanged
 from mpicomp.transports import Transport
 
 Watch = Callable[..., AbstractContextManager[None]]  # of records, while a user's method changes them
@@ -92,11 +84,10 @@ class Rounds:
         self.workers = {i: method.worker(x) for i in self.transport.hosted}
         self.books.sender = None
         self.books.fail(None)
-        self._began = None
+        self._kept: Kept | None = None
         if self.method.of_ones_own:
             separate([self.replica, *self.workers.values(), *self.averaging.states().values()])
-            self._began = kinds_of(self._own_states())
-            self._besides = besides(self._own_states())
+            self._kept = Kept(self.method, self._own_states())
 
     # Whatever the program has set: what is not finite is refused by name, and what is too small is 0.
     @np.errstate(over="ignore", under="ignore", invalid="ignore")
@@ -125,21 +116,12 @@ class Rounds:
         original_ids = self.books.original_ids
         self.ledger.down[original_ids] += size
         self.ledger.paper_bits_down += charged * len(original_ids)
-        if self._began is not None:
-            self._check_kept(self._began)
+        if self._kept is not None:
+            try:
+                self._kept.check(self._own_states())
+            except ConfigError as error:
+                self.books.fail(error)
         return stop
-
-    def _check_kept(self, began: Kinds) -> None:
-        """Let ``check`` raise an error if a user's own method has changed what its records hold.
-
-        That is a shape or a type, or something that is none of their fields.
-        """
-        states = self._own_states()
-        try:
-            check_kinds(self.method, began, states)
-            check_besides(self.method, self._besides, states)
-        except ConfigError as error:
-            self.books.fail(error)
 
     def _own_states(self) -> checkpoint.States:
         """The records of this rank: its replica, its workers', and its servers'."""

@@ -33,7 +33,6 @@ from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.preparation import load_kernels
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.result import Run, result_of
-from mpicomp.runtime.resume import Resume
 from mpicomp.runtime.session import Callback, Session
 from mpicomp.runtime.signals import stop_on_signals
 from mpicomp.text.config import as_method, as_problem
@@ -124,7 +123,7 @@ def run(
                       with the remaining workers; the method restarts at the iterate reached, with the same
                       step sizes
     callback          called on the server as callback(round, row, x) for each row, including round 0.  x is
-                      the model at which f is evaluated, shape (d,), read-only; copy it to keep it.  If it
+                      the model at which f is evaluated, shape (d,), a copy that is read-only.  If it
                       returns True, the run ends with status "callback"; an exception in it ends the run on
                       all ranks
     progress          True shows a bar, False none; None, the default, shows one in a notebook.  A function is
@@ -169,7 +168,7 @@ def run(
     t = transport or placement.connect(workers)
     if t.is_server and t.ranks > workers + placement.dedicated:
         _mention_idle_ranks(t.ranks, workers, placement.dedicated)
-    with _left_in_order(t, close=transport is None):
+    with left_in_order(t, MpicompError, close=transport is None):
         t.raise_on_all(threads)  # refused now, whether or not kernels are compiled later
         with stop_on_signals(t) as asked, kernels.using(t.raise_on_all(lambda: open_device(device))):
             given = {"seed": seed, "out": None if out is None else "a folder"}
@@ -178,8 +177,9 @@ def run(
             _refuse_unlike_arguments(t, given, problem, method)
             loop = Loop(method, problem, t, seed, x0, server, placement.block_count(workers))
             load_kernels(t, limits.rounds * workers, loop.x.size)
-            start, digest = Resume(resume), t.ask_server(lambda: _sha256(x0))
-            session = Session(loop, method, problem, limits, observation, folder, start, digest, callback)
+            resume = None if resume is None else bool(resume)
+            digest = t.ask_server(lambda: _sha256(x0))
+            session = Session(loop, method, problem, limits, observation, folder, resume, digest, callback)
             try:
                 audit = Audit(t, loop.ledger, loop.rounds.averaging.booked) if verify_bytes else None
                 watched = bars.shown(progress, bars.rounds(limits.rounds))
@@ -197,11 +197,14 @@ def run(
 
 
 @contextmanager
-def _left_in_order(t: Transport, close: bool) -> Iterator[None]:
-    """After the ``with`` block close ``t``, if ``close``.  Any error but ``MpicompError`` aborts the job."""
+def left_in_order(t: Transport, *alike: type[BaseException], close: bool = True) -> Iterator[None]:
+    """After the ``with`` block close ``t``, if ``close``, also after one of the errors ``alike``.
+
+    These are raised on all ranks.  Any other error aborts the job.
+    """
     try:
         yield
-    except MpicompError:  # the same on all ranks
+    except alike:
         if close:
             t.close()
         raise

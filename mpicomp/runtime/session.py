@@ -30,7 +30,6 @@ from mpicomp.runtime.loop import Loop
 from mpicomp.runtime.measure import Measurement
 from mpicomp.runtime.observation import FULL, Observation
 from mpicomp.runtime.record import Recorder, Row, describe_machine, read_summary
-from mpicomp.runtime.resume import Resume
 
 GROWTH = 1e12  # diverged if |∇f|² > GROWTH * max(1, mean |∇f_i(x⁰)|²)
 
@@ -91,18 +90,16 @@ class Session:
         limits: Limits,
         observation: Observation,
         folder: Path | None,
-        resume: Resume,
+        resume: bool | None,
         x0_sha256: str | None,
         callback: Callback | None,
     ) -> None:
         t = loop.transport
         self.loop, self.limits, self.observation, self.folder = loop, limits, observation, folder
         self.callback = callback
-        if resume is not Resume.NO and folder is None:
+        if resume is not False and folder is None:
             raise ConfigError("resume needs the folder of the run to continue: give out.")
-        self.resumed = resume is Resume.YES or (
-            resume is Resume.IF_BEGUN and t.ask_server(self._has_checkpoint)
-        )
+        self.resumed = t.ask_server(self._has_checkpoint) if resume is None else resume
         self.round, self.resumed_from, self.seconds, self.scale = 0, 0, 0.0, 0.0
         self.start_f: float | None = None
         self.saved: int | None = None  # the round of the newest checkpoint
@@ -123,7 +120,7 @@ class Session:
             "lost": self.lost,
             **describe_machine(),
         }
-        afresh = resume is Resume.IF_BEGUN and not self.resumed
+        afresh = resume is None and not self.resumed
         self.recorder = t.raise_on_all(
             lambda: Recorder(self.folder if t.is_server else None, facts, self.resumed, afresh)
         )
@@ -314,7 +311,7 @@ class Session:
         """Call the user's callback, if there is one; "callback" if it asks to stop."""
         if self.callback is None:
             return None
-        x = x.view()
+        x = x.copy()  # for a list of them: the run's own takes its steps in place
         x.flags.writeable = False
         return "callback" if is_true(self.callback(self.round, row, x)) else None
 

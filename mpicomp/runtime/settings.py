@@ -7,7 +7,7 @@ options of the command line and the keys of a suite's file are read from these f
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, field, fields
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -21,27 +21,13 @@ def setting(default: Any, help: str, allowed: Collection[str] = (), metavar: str
     return field(default=default, metadata={"help": help, "allowed": tuple(allowed), "metavar": metavar})
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A field that ``setting`` has made, and the types of its values other than None."""
+def settings_of(group: type) -> list[tuple[Field[Any], tuple[type, ...]]]:
+    """The settings that are the fields of ``group``, a dataclass, each with the types of its values.
 
-    field: Field[Any]
-    types: tuple[type, ...]
-
-    @property
-    def name(self) -> str:
-        return self.field.name
-
-    @property
-    def option(self) -> str:
-        """Its name on the command line: ``--max-bytes``."""
-        return "--" + self.name.replace("_", "-")
-
-
-def settings_of(group: type) -> list[Setting]:
-    """The settings that are the fields of ``group``, a dataclass, in their order."""
+    These do not have the type of None.
+    """
     hints = get_type_hints(group)
-    return [Setting(f, _types(hints[f.name])) for f in fields(group)]
+    return [(f, _types(hints[f.name])) for f in fields(group)]
 
 
 def _types(hint: Any) -> tuple[type, ...]:

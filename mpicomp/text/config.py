@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, get_args, get_type_hints
@@ -218,6 +219,9 @@ def _literal(node: ast.expr) -> Any:
     if not isinstance(node, ast.Dict) or None in node.keys:
         return literal_value(node)
     patterns = [literal_value(key) for key in node.keys if key is not None]
+    for pattern, count in Counter(patterns).items():
+        if count > 1:  # Python's dict would keep the last one without a word
+            raise ConfigError(f"{shown(node)}: {pattern!r} is given twice. Leave one of its rules out.")
     return dict(zip(patterns, (_object("compressor", C) for C in node.values), strict=True))
 
 

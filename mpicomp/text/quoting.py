@@ -13,7 +13,7 @@ _STRING = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _WORD = r"[\w./:~@%+-]+"
 _VALUE = re.compile(rf"{_STRING}|(?P<before>(?:^|[(,=:])\s*)(?P<word>{_WORD})")
 _CLASS = re.compile(rf"'({_WORD}:\w+)'(?=\(|$)")
-_GIVEN = re.compile(r"(\w+)\s*=\s*([^\s'\"(),=](?:[^'\"(),=]*[^\s'\"(),=])?)(?=\s*[,)])")
+_GIVEN = re.compile(r"\b(\w+)\s*=\s*([^\s'\"(),=](?:[^'\"(),=]*[^\s'\"(),=])?)(?=\s*[,)])")
 
 
 def quote_words(text: str) -> str:

@@ -4,8 +4,8 @@ Theory of operation (see also ``ranks``).  Uplink: the server takes messages in 
 few ahead of their turn (see ``arrivals``), so its memory does not grow with the workers.  Downlink: a
 broadcast of 16 bytes (see ``header``), then of the message.
 Headers, measurements and all else that is no part of a method have a communicator of their own, so that
-a ``counter`` can count exactly the messages.  Where ranks share cores, waiting ranks sleep (see
-``waiting``).
+a ``counter`` can count exactly the messages.  Waiting ranks give way to other processes
+(see ``waiting``).
 
 Device buffers.  Where every rank's MPI library is known to take them, messages are sent from and received
 in the memory of the device in use; all else is in the host's.  MPI knows nothing of streams: before it is

@@ -1,7 +1,7 @@
 """Send and receive point-to-point MPI messages without blocking, in pieces if they are long.
 
-A message longer than ``chunk`` bytes travels in ``pieces``, so counts above 2^31 never reach MPI.  If ranks
-share cores, waiting ranks sleep (see ``waiting``).
+A message longer than ``chunk`` bytes travels in ``pieces``, so counts above 2^31 never reach MPI.  Waiting
+ranks give way to other processes (see ``waiting``).
 """
 
 from __future__ import annotations

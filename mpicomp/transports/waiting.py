@@ -1,7 +1,9 @@
-"""Wait for MPI without burning a core: poll for 1 ms, then sleep between polls.
+"""Wait for MPI without taking time from others: give way between polls, and sleep where ranks share cores.
 
-An MPI library waits by polling without end.  Nothing is faster if every rank has a core of its own.  If ranks
-share cores, a waiting rank takes time from the ranks that it waits for; only then do these waits sleep.
+An MPI library waits by polling without end.  Nothing is faster if every rank has a core to itself.  But any
+other process on that core then waits for the rank's share of it to end, and so does a rank that was to send.
+So a waiting rank gives way after each poll, which takes a fraction of a microsecond.  If there are more ranks
+than cores, a waiting rank still takes time from the ranks that it waits for: after 1 ms it sleeps.
 """
 
 from __future__ import annotations
@@ -25,14 +27,13 @@ class Patience:
         self._crowded = _crowded(comm)
 
     def until(self, come: Callable[[], object]) -> None:
-        """Call ``come`` until it returns true.  If ranks share cores, sleep between calls after 1 ms."""
+        """Call ``come`` until it returns true; give way, or after 1 ms sleep if ranks share cores."""
         begun = time.monotonic()
         while not come():
-            if self._crowded:
-                if time.monotonic() - begun < _EAGER:
-                    os.sched_yield()
-                else:
-                    time.sleep(_NAP)
+            if self._crowded and time.monotonic() - begun >= _EAGER:
+                time.sleep(_NAP)
+            else:
+                os.sched_yield()
 
 
 def _crowded(comm: MPI.Comm) -> bool:

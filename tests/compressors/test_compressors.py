@@ -451,7 +451,7 @@ MISUSES = [
         lambda: Quantized(RandK(3), Quantized(RandK(2), Natural())),
         r"Q=Quantized.*allowed: an unbiased quantiser",
     ),
-    (lambda: QuantizedTopK(3, PermK()), r"Q=PermK.*allowed: an unbiased quantiser"),
+    (lambda: QuantizedTopK(3, PermK()), r"Q=PermK.*an unbiased quantiser.*Dithering\(s=7\), or Sign\(\)"),
     (lambda: Shrunk(TopK(3)), r"U=TopK.*allowed: an unbiased compressor"),
     (lambda: Shrunk(Shrunk(RandK(3))), r"U=Shrunk.*allowed: an unbiased compressor"),
 ]

@@ -29,6 +29,8 @@ RECORDS = np.rec.fromarrays(A.T, names="a,b,c")
 MASKED = np.ma.array(A, mask=A == 0.5)
 HIDDEN = scipy.sparse.csr_array(A)
 HIDDEN.data = np.ma.array(HIDDEN.data, mask=HIDDEN.data == 0.5)
+OBJECTS = scipy.sparse.csr_array(A)
+OBJECTS.data = OBJECTS.data.astype(object)
 
 
 class Speaks:
@@ -138,6 +140,8 @@ REFUSED = {
         f"{form}, {array}[{place}] = {value}": (damaged(form, array, place, value), "X, a sparse")
         for form, array, place, value in OUT_OF_BOUNDS
     },
+    "texts in lists of lists": (damaged("lil", "data", 0, ["a", "b"]), "X, a sparse matrix, is damaged"),
+    "objects, sparse": (OBJECTS, "X is of type object"),
     "complex and sparse": (scipy.sparse.csr_array(A + 0j), "X is of type complex128"),
     "missing": (FRAME.astype("Float64").mask(FRAME == 0.5), "X[3, 2] is missing"),
     "texts in a DataFrame": (FRAME.assign(k="x"), "X is of type object"),

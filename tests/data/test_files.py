@@ -199,6 +199,7 @@ CSV = "a,b,label\n1,2,0\n3,4,1\n"
     ("content", "name", "said"),
     [
         (CSV, "f.csv", r"f\.csv is given without the name of its column.*f\.csv:label"),
+        (CSV, "f.csv:", r"f\.csv is given without the name of its column"),
         (CSV, "f.csv:labl", r"unknown column 'labl'.*Did you mean 'label'.*a, b, label"),
         (CSV.replace(",", ";"), "f.csv:label", "f.csv is separated by semicolons: write it with commas"),
         ("1,2,0\n3,4,1\n", "f.csv:0", "starts with the numbers 1, 2, 0.*Add a header line"),

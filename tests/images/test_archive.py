@@ -11,7 +11,7 @@ from hashlib import blake2b, sha256
 import numpy as np
 import pytest
 
-from mpicomp.base.errors import DataError, MessageError
+from mpicomp.base.errors import ConfigError, DataError, MessageError
 from mpicomp.codecs.varint import varint
 from mpicomp.images import ImageModel, IntegerNetwork, Stack, coder, compress, decompress
 from mpicomp.images.archive import MAGIC, SUM
@@ -246,6 +246,20 @@ def test_what_is_no_stack_is_refused():
     ):
         with pytest.raises(DataError, match="allowed: uint8"):
             compress([Stack(wrong)], NETWORK)
+
+
+def test_what_is_no_archive_no_stack_and_no_limit_is_named():
+    assert same(decompress(memoryview(ARCHIVE))[0], GREY)
+    for asked, said in (
+        (lambda: decompress("images.mpi"), r"archive is of type str; allowed: bytes.*read_bytes"),
+        (lambda: decompress(ARCHIVE, max_pixels=float("nan")), "max_pixels=nan; allowed: an integer"),
+        (lambda: compress(GREY, NETWORK), r"no list of stacks; allowed: such as \[Stack\(pixels\)\]"),
+        (lambda: compress([GREY.pixels], NETWORK), "no list of stacks"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            asked()
+    with pytest.raises(DataError, match="pixels is of type list; allowed: an array"):
+        Stack(GREY.pixels.tolist())
 
 
 def test_a_masked_stack_is_refused():

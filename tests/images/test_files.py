@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import struct
 from pathlib import Path
 
@@ -164,6 +165,21 @@ def test_what_holds_no_model_is_refused(tmp_path):
     np.savez(path, x=np.ones(3))
     with pytest.raises(DataError, match="no model of images"):
         ImageModel.load(path)
+
+
+def test_a_model_of_others_names_no_data_and_costs_no_more_than_its_size(tmp_path):
+    """A model that named data was scored on these, in place of the images that were given."""
+    path, x = tmp_path / "model.npz", LocalImages(GREY.pixels, hidden=3).x0()
+    settings = {"kind": "local", "horizon": 3, "hidden": 3, "blocks": 1}
+    np.savez(path, x=x, model=json.dumps(settings))
+    assert np.array_equal(ImageModel.load(path).x, x)
+    for other, entries in (
+        ({"data": "digits"}, x), ({"seed": 1}, x), ({"blocks": 10**9}, x),
+        ({}, x.astype(str)), ({}, x + 1j), ({}, x * np.nan), ({}, np.zeros(10**6)),
+    ):  # fmt: skip
+        np.savez_compressed(path, x=entries, model=json.dumps(settings | other))
+        with pytest.raises(DataError, match="holds no model of images"):
+            ImageModel.load(path)
 
 
 def test_the_commands_train_compress_decompress_and_score(tmp_path):

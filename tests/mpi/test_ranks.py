@@ -377,13 +377,16 @@ def test_ranks_are_crowded_where_they_are_more_than_the_cores_of_all_of_them(mon
         assert waiting._crowded(MPI.COMM_WORLD) == crowded
 
 
-def test_who_waits_among_crowded_ranks_asks_at_first_and_then_naps(monkeypatch):
-    """A clock that only questions and naps move: 10 questions of 0.1 ms at once, then one a nap."""
+def test_who_waits_gives_way_and_among_crowded_ranks_naps(monkeypatch):
+    """A clock that only questions and naps move: 10 questions of 0.1 ms in a row, then one a nap.
+
+    Where ranks are not crowded, it gives way to other processes each time.
+    """
     from mpi4py import MPI
 
     from mpicomp.transports import waiting
 
-    now, naps = 0.0, []
+    now, naps, ways = 0.0, [], []
 
     class Clock:
         @staticmethod
@@ -402,12 +405,13 @@ def test_who_waits_among_crowded_ranks_asks_at_first_and_then_naps(monkeypatch):
         return now > 2e-3
 
     monkeypatch.setattr(waiting, "time", Clock)
+    monkeypatch.setattr(waiting.os, "sched_yield", lambda: ways.append(None))
     monkeypatch.setattr(waiting, "cores", lambda: {0})
     waiting.Patience(MPI.COMM_WORLD).until(come)
-    assert len(naps) == 5
+    assert (len(naps), len(ways)) == (5, 9)
     monkeypatch.setattr(waiting, "cores", lambda: {launched_rank()})
     waiting.Patience(MPI.COMM_WORLD).until(iter([False] * 1000 + [True]).__next__)
-    assert len(naps) == 5
+    assert (len(naps), len(ways)) == (5, 1009)
 
 
 @pytest.mark.parametrize("chunk", [16, 1000])

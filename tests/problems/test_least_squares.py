@@ -101,6 +101,17 @@ def test_the_minimum(tmp_path, lam):
     assert all(np.mean([problem.objective(i, n).value(y) for i in range(n)]) > f_star for y in near)
 
 
+@pytest.mark.parametrize("lam", [0.0, 1e-6])
+def test_the_minimum_of_features_of_unlike_sizes(lam):
+    """By their Gram matrix it was 10,000 times too high: the small ones were lost beside the large ones."""
+    sizes, one = 10.0 ** np.array([-4, 0, 4]), rng(3).normal(size=(40, 3))
+    b = one @ [1.0, 2, 3] + 0.01 * rng(4).normal(size=40)
+    rows = np.vstack([one / np.sqrt(40), np.sqrt(lam) * np.diag(1 / sizes)])
+    residuals = np.linalg.lstsq(rows, np.append(b / np.sqrt(40), np.zeros(3)), rcond=None)[1]
+    found = LeastSquares(data=(one * sizes, b), lam=lam).constants(1).f_star
+    assert found == pytest.approx(residuals[0] / 2, rel=1e-9)
+
+
 def test_above_the_exact_dimension_the_bounds_take_over(tmp_path, monkeypatch):
     path = data_file(tmp_path, 23, 5)
     exact = LeastSquares(path, lam=0.1).constants(4)

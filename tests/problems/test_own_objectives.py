@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -104,6 +105,17 @@ class TakesTurnsInRows(TakesTurns):
         return self.both[self.turn]
 
 
+class Remembers(Bowl):
+    """Computes nothing anew at the x of its last call, which it keeps as it was given."""
+
+    x = None
+
+    def grad(self, x):
+        if self.x is None or not np.array_equal(self.x, x):
+            self.x, self.g = x, super().grad(x)
+        return self.g.copy()
+
+
 @dataclass(frozen=True)
 class Own(Problem):
     kind: type
@@ -166,6 +178,13 @@ def test_writing_into_x_for_a_batch_is_refused():
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: type(m).__name__)
 def test_a_gradient_in_memory_that_others_hold_is_copied(method):
     assert run(TakesTurnsInRows, method).iterates_sha256 == run(Bowl, method).iterates_sha256
+
+
+@pytest.mark.parametrize("around", [lambda problem: problem, lambda problem: mpicomp.Noisy(problem, 0.0)])
+def test_an_objective_may_keep_the_x_of_its_last_call(around):
+    of = {kind: mpicomp.run(METHODS[0], around(Own(kind)), workers=2, rounds=6) for kind in (Remembers, Bowl)}
+    assert of[Remembers].iterates_sha256 == of[Bowl].iterates_sha256
+    assert of[Remembers].rows[-1].f == of[Bowl].rows[-1].f
 
 
 def test_observing_changes_nothing():
@@ -379,10 +398,37 @@ def test_a_dimension_is_an_integer_in_any_of_its_types():
     for given in (np.int64(D), np.uint8(D)):
         sizes.append(given)
         assert mpicomp.run(METHODS[0], Sized(Bowl), workers=2, rounds=1).x.shape == (D,)
-    for given in (0, -1, float(D), str(D), None, True):
+    for given in (0, -1, float(D), str(D), None, True, np.array([D])):
         sizes.append(given)
-        with pytest.raises(ConfigError, match=rf"has dimension {given!r}; allowed: an integer, 1"):
+        with pytest.raises(
+            ConfigError, match=rf"has dimension {re.escape(repr(given))}; allowed: an integer, 1"
+        ):
             mpicomp.run(METHODS[0], Sized(Bowl), workers=2, rounds=1)
+
+
+def test_a_gradient_of_another_length_names_its_worker():
+    class Shorter(Bowl):
+        def grad(self, x):
+            return super().grad(x)[: D - (self.a[0] == 1)]
+
+    for observe in ("full", "never"):
+        with pytest.raises(ConfigError, match=rf"worker 1: grad returned shape \({D - 1},\).*\({D},\)"):
+            run(Shorter, METHODS[0], observe=observe)
+
+
+@pytest.mark.parametrize("samples", ["10", 1.5, float("nan"), -1, np.array([10])])
+def test_a_number_of_samples_that_is_none_is_refused(samples):
+    with pytest.raises(ConfigError, match=r"Own\.objective\(0, 2\)\.samples=.*allowed: an integer from 0"):
+        run(type("Counts", (Bowl,), {"samples": samples}), METHODS[0])
+
+
+def test_parts_of_another_vector_are_refused():
+    class Split(Own):
+        def parts(self):
+            return mpicomp.Parts((mpicomp.Part("w", (2, D)),))
+
+    with pytest.raises(ConfigError, match=rf"Split\.parts\(\) has {2 * D} entries, .*\(\) is {D}: w"):
+        mpicomp.run(METHODS[0], Split(Bowl), workers=2, rounds=1)
 
 
 def test_what_is_no_objective_is_refused():

@@ -100,6 +100,13 @@ def test_what_cannot_be_written_ends_the_run(make, tmp_path):
         mpicomp.run(GD(gamma=0.2), QUADRATICS, callback=make(tmp_path / "file" / "rows"), **SETTINGS)
 
 
+def test_the_models_that_a_callback_keeps_stay_those_of_their_rows():
+    kept = []
+    mpicomp.run(GD(gamma=0.2), QUADRATICS, callback=lambda round, row, x: kept.append((row, x)), **SETTINGS)
+    assert len({row.x_norm for row, x in kept}) == 5
+    assert all(row.x_norm == np.sqrt(np.sum(x * x)) for row, x in kept)
+
+
 def test_several_callbacks_are_one_that_any_of_them_ends(tmp_path):
     seen = []
     callback = callbacks.together(lambda round, row, x: round == 10, lambda round, row, x: seen.append(round))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -240,6 +241,19 @@ def test_paths_need_no_quotes(text, meant):
 def test_a_path_that_needs_quotes_is_shown_with_them(path):
     with pytest.raises(ConfigError, match=re.escape(f"Write data={path!r}.")):
         parse_problem(f"logistic(data={path}, lam=1)")
+
+
+def test_the_time_of_an_unreadable_text_grows_with_its_length():
+    """A search for a word at each of its letters would take a minute here."""
+    started = process_time()
+    with pytest.raises(ConfigError, match=r"aaa\.\.\.\".*unterminated string"):
+        parse_method("'" + "a" * 100_000)
+    assert process_time() - started < 10
+
+
+def test_a_pattern_that_is_given_twice_is_refused():
+    with pytest.raises(ConfigError, match=r"'\*' is given twice\. Leave one of its rules out"):
+        parse_compressor("layered({'*': topk(k=5), 'b': natural, '*': sign})")
 
 
 def test_a_name_with_values_is_a_text():

@@ -185,8 +185,8 @@ def _cautions(asked: Question, situations: list[Situation]) -> list[str]:
             "At a condition number of 10⁴ L-BFGS sent the least in total of the tables' methods "
             "(docs/results/twodirection.md)."
         )
-    for name, mine in (("d", asked.d), ("n", asked.n)):
-        tried = [(_name(row), getattr(row, f"most_{name}")) for row in situations]
+    for k, (name, mine) in enumerate((("d", asked.d), ("n", asked.n))):
+        tried = [(_name(row), row.tried[k]) for row in situations]
         if less := [f"{line} up to {most}" for line, most in tried if most < mine]:
             said.append(f"Not measured: {name} = {mine}. Of these lines, the tables have {', '.join(less)}.")
     return said

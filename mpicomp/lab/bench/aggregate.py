@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import cycle
 from typing import Any
@@ -26,8 +26,8 @@ METHODS = (
 )
 
 
-def aggregate_cost(d: int, repeats: int = 7) -> list[dict[str, Any]]:
-    """Time one call with float32 gradients in R^d, a worker a rank; a row for each method.  Collective.
+def aggregate_cost(d: int, repeats: int = 7) -> Iterator[dict[str, Any]]:
+    """Time one call with float32 gradients in R^d, a worker a rank; yield a row a method.  Collective.
 
     Two others are timed in turn with the call.  One is MPI's Allreduce of the dense float32 vectors.  The
     other is the method's compressor alone: each rank compresses once and decompresses a message for each
@@ -38,7 +38,6 @@ def aggregate_cost(d: int, repeats: int = 7) -> list[dict[str, Any]]:
     calls = max(1, min(50, 2 * 10**6 // d))
     draw = np.random.default_rng(comm.rank)
     gradients = cycle([draw.standard_normal(d, dtype=np.float32) for _ in range(4)])
-    rows = []
     for method, C in METHODS:
         with Aggregator(method, like=np.zeros(d, np.float32)) as agg:
             agg(next(gradients))  # the first call sends what only the first call sends
@@ -53,20 +52,17 @@ def aggregate_cost(d: int, repeats: int = 7) -> list[dict[str, Any]]:
                     timed[name].append(seconds_a_call(comm, contestant, gradients, calls))
             phases = {name: seconds / (repeats * calls + 1) for name, seconds in agg.seconds.items()}
             seconds = {name: float(np.median(found)) for name, found in timed.items()}
-            rows.append(
-                {
-                    "method": repr(method),
-                    "d": d,
-                    "ranks": comm.size,
-                    "seconds": seconds["call"],
-                    "allreduce_seconds": seconds["allreduce"],
-                    "compressor_seconds": seconds["compressor"],
-                    "bytes_up": agg.ledger.up_bytes // (comm.size * agg.steps),
-                    "bytes_down": agg.ledger.down_bytes // (comm.size * agg.steps),
-                    "phases": phases,
-                }
-            )
-    return rows
+            yield {
+                "method": repr(method),
+                "d": d,
+                "ranks": comm.size,
+                "seconds": seconds["call"],
+                "allreduce_seconds": seconds["allreduce"],
+                "compressor_seconds": seconds["compressor"],
+                "bytes_up": agg.ledger.up_bytes // (comm.size * agg.steps),
+                "bytes_down": agg.ledger.down_bytes // (comm.size * agg.steps),
+                "phases": phases,
+            }
 
 
 def _allreduce(comm: MPI.Comm, gradient: Any) -> Any:

@@ -84,23 +84,6 @@ def _row(xp: Any, d: int, x: list[Any], repeats: int, name: str, nbytes: float, 
     }
 
 
-def machine() -> dict[str, str]:
-    """The device and the versions of the libraries that the figures were measured with."""
-    xp = Gpu().xp
-    found = {
-        "device": xp.cuda.runtime.getDeviceProperties(xp.cuda.Device().id)["name"].decode(),
-        "driver": str(xp.cuda.runtime.driverGetVersion()),
-        "runtime": str(xp.cuda.runtime.runtimeGetVersion()),
-        "cupy": xp.__version__,
-        "numpy": np.__version__,
-    }
-    if find_spec("torch"):
-        import torch
-
-        found["torch"] = torch.__version__
-    return found
-
-
 def _compress(K: Cuda, x: list[Any]) -> Iterator[Named]:
     """The calls of ``compress``, and of the selection in TopK; each as ``Named``."""
     d = x[0].size

@@ -102,18 +102,11 @@ class BreakEven:
     predicted: float
 
 
-@dataclass(frozen=True)
-class Known:
-    """The run of a contender with one seed in this process, and its costs."""
-
-    done: Run
-    costs: Costs
-
-
 def uncompressed(method: Method) -> Method | None:
     """``method`` with dense float32 messages; None if no field of it compresses."""
     held = {f.name: getattr(method, f.name) for f in fields(method)}
-    lossy = {k: v for k, v in held.items() if isinstance(v, Compressor) and not _lossless(v)}
+    lossless = Identity | Lossless
+    lossy = {k: v for k, v in held.items() if isinstance(v, Compressor) and not isinstance(v, lossless)}
     if not lossy:
         return None
     plain: dict[str, Any] = dict.fromkeys(lossy, Identity())
@@ -130,10 +123,6 @@ def fastest(timings: list[Timing], name: str) -> Timing | None:
     named = [t for t in timings if t.label in (name, name + BY_ALLREDUCE)]
     named += [t for t in timings if t.plain is None and t.method.startswith(f"{name}(")]
     return min((t for t in named if t.status == "target"), key=lambda t: t.seconds, default=None)
-
-
-def _lossless(C: Compressor) -> bool:
-    return isinstance(C, Identity | Lossless)
 
 
 def contenders(suite: Suite, say: Say, server: str = "sharded") -> list[Contender]:
@@ -202,12 +191,13 @@ def time_on_links(
             for c, known in runners:
                 say(f"{c.label}: {human_rate(rate)}")
                 pairs = [
-                    (k, _across(hosts, suite, c, seed, k.done.rows[-1].round)) for seed, k in known.items()
+                    (alone, _across(hosts, suite, c, seed, alone.rows[-1].round))
+                    for seed, alone in known.items()
                 ]
                 yield _timing(hosts, c, pairs)
 
 
-def runs_alone(suite: Suite, runners: list[Contender], say: Say) -> list[tuple[Contender, dict[int, Known]]]:
+def runs_alone(suite: Suite, runners: list[Contender], say: Say) -> list[tuple[Contender, dict[int, Run]]]:
     """Each of ``runners`` with its runs in this process, by seed.
 
     An uncompressed version that diverges with the step of the compressed one is left out.  Raises
@@ -216,11 +206,10 @@ def runs_alone(suite: Suite, runners: list[Contender], say: Say) -> list[tuple[C
     found = []
     for c in runners:
         say(f"{c.label}: rounds and costs, in one process")
-        known: dict[int, Known] = {}
+        known: dict[int, Run] = {}
         try:
             for seed in suite.seeds:
-                done = timed_run(c.method, suite.problem, seed=seed, server=c.server, **suite.limits())
-                known[seed] = Known(done, costs(done))
+                known[seed] = timed_run(c.method, suite.problem, seed=seed, server=c.server, **suite.limits())
         except DivergedError as error:
             if not c.added:
                 raise DivergedError(f"{c.label}: {error}") from None
@@ -251,15 +240,15 @@ def _across(hosts: Hosts, suite: Suite, c: Contender, seed: int, rounds: int) ->
     return summary
 
 
-def _timing(hosts: Hosts, c: Contender, pairs: list[tuple[Known, dict[str, Any]]]) -> Timing:
+def _timing(hosts: Hosts, c: Contender, pairs: list[tuple[Run, dict[str, Any]]]) -> Timing:
     for alone, across in pairs:
-        if c.server != "allreduce" and across["iterates_sha256"] != alone.done.iterates_sha256:
+        if c.server != "allreduce" and across["iterates_sha256"] != alone.iterates_sha256:
             raise MpicompError(f"{c.label}: across the hosts the iterates are not those of one process.")
-    last = [alone.done.rows[-1] for alone, _ in pairs]
+    last = [alone.rows[-1] for alone, _ in pairs]
     rate, share = hosts.rate or inf, max(1.0, hosts.n / len(cores()))
     alpha = latency_of(median(across["empty_round_seconds"] for _, across in pairs), hosts.n)
     typical = Costs(
-        *(median(values) for values in zip(*(astuple(known.costs) for known, _ in pairs), strict=True))
+        *(median(values) for values in zip(*(astuple(costs(alone)) for alone, _ in pairs), strict=True))
     )
     rounds = round(median(across["rounds"] for _, across in pairs))
     return Timing(
@@ -270,8 +259,8 @@ def _timing(hosts: Hosts, c: Contender, pairs: list[tuple[Known, dict[str, Any]]
         plain=c.plain,
         server=c.server,
         workers=hosts.n,
-        d=pairs[0][0].done.x.size,
-        status=next((k.done.status for k, _ in pairs if k.done.status != "target"), "target"),
+        d=pairs[0][0].x.size,
+        status=next((alone.status for alone, _ in pairs if alone.status != "target"), "target"),
         rounds=rounds,
         up_bytes=round(median(row.up_bytes for row in last)),
         down_bytes=round(median(row.down_bytes for row in last)),

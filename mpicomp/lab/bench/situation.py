@@ -44,7 +44,6 @@ class Situation:
     name      the situation, in words
     line      the text of a method
     measured  figures of a table, with a link to it, in Markdown
-    advised   whether ``advise`` may choose it; its arguments do not tell the other situations
     dense     whether the line is the uncompressed one
     batches   whether workers draw batches; else their gradients are full
     convex    whether f has to be convex, or must not be said to be; None: either
@@ -54,14 +53,13 @@ class Situation:
     as_many   whether there have to be at least as many workers as coordinates
     n         the least number of workers
     seen      rounds in tables; empty: as many as the dense method by the design of the experiment
-    most_d    the largest d that was tried
-    most_n    the largest number of workers that was tried
+    tried     the largest d and the largest number of workers that were tried, where ``advise`` may choose the
+              line; its arguments do not tell the other situations
     """
 
     name: str
     line: str
     measured: str
-    advised: bool = False
     dense: bool = False
     batches: bool = False
     convex: bool | None = None
@@ -71,8 +69,12 @@ class Situation:
     as_many: bool = False
     n: int = 2
     seen: tuple[Seen, ...] = ()
-    most_d: int = 0
-    most_n: int = 0
+    tried: tuple[int, int] = (0, 0)
+
+    @property
+    def advised(self) -> bool:
+        """Whether ``advise`` may choose it."""
+        return self.tried != (0, 0)
 
     @property
     def gradients(self) -> float:

@@ -55,10 +55,8 @@ SITUATIONS: tuple[Situation, ...] = (
         "lbfgs",
         "15, 19 and 17 rounds on digits, mushrooms and a9a; AGD, tuned, 56, 59 and 53 "
         "([gradient methods](results/gradient-methods.md))",
-        advised=True,
         dense=True,
-        most_d=105010,
-        most_n=256,
+        tried=(105010, 256),
     ),
     Situation(
         "Quadratic f",
@@ -71,15 +69,13 @@ SITUATIONS: tuple[Situation, ...] = (
         "one coordinate: 46.4, 80.8 and 98.9 KB in total on digits, mushrooms and a9a, L-BFGS 62.4, 206 and "
         "202; on splice 149, L-BFGS 135 ([other k](results/robustness.md)); with gamma=auto 71.1, 109 "
         "and 114 KB on the three ([step sizes](steps.md#where-it-fails))",
-        advised=True,
         convex=True,
         up=False,
         seen=(
             *_one_coordinate("EF21 TopK, 1 coordinate", 148, 133, 166, 70, 218, 41),
             *_by_workers("EF21-SGDM, TopK", _SOFTMAX, {4: 243, 16: 246, 64: 254, 256: 312}),
         ),
-        most_d=650,
-        most_n=256,
+        tried=(650, 256),
     ),
     Situation(
         "Convex f, bytes up alone",
@@ -87,25 +83,21 @@ SITUATIONS: tuple[Situation, ...] = (
         "one coordinate: 516, 444 and 447 B up on digits, mushrooms and a9a, L-BFGS 3.9, 8.59 and 8.43 KB "
         "([other k](results/robustness.md), [gradient methods](results/gradient-methods.md)); with "
         "gamma=auto 1.02, 0.81 and 1.04 KB ([step sizes](steps.md#where-it-fails))",
-        advised=True,
         convex=True,
         up=True,
         seen=_one_coordinate("EF21 TopK + natural, 1 coordinate", 172, 148, 149, 72, 288, 46),
-        most_d=123,
-        most_n=12,
+        tried=(123, 12),
     ),
     Situation(
         "Convex f_i, 16 workers or more, bytes in both directions",
         "ef21p(C=topk(k=0.01), Q=randk(k=0.01))",
         "42.9, 39.2 and 39.8 KB a worker in total with 16, 64 and 256 workers; L-BFGS 109, 156 and 115, AGD "
         "130 ([what goes down](downlink.md#measured))",
-        advised=True,
         convex=True,
         up=False,
         n=16,
         seen=_by_workers("EF21-P + DIANA, TopK and RandK", _SOFTMAX, {16: 780, 64: 712, 256: 724}),
-        most_d=650,
-        most_n=256,
+        tried=(650, 256),
     ),
     Situation(
         "Bytes down alone, many workers with alike functions",
@@ -117,15 +109,13 @@ SITUATIONS: tuple[Situation, ...] = (
         "Strongly convex f_i, rounds that cost more than gradients",
         f"locodl(Q=natural, mu=0.001, {F4})",
         "mushrooms: 13 rounds and 691 gradients of a worker; L-BFGS 19 and 19 ([LoCoDL](methods.md#locodl))",
-        advised=True,
         convex=True,
         mu=True,
         seen=(
             Seen("mushrooms", Row("methods.md", "LoCoDL", "LoCoDL natural", 13), _DENSE["mushrooms"], 691),
             Seen("digits", Row("methods.md", "LoCoDL", "", 54), _DENSE["digits"], 792),
         ),
-        most_d=112,
-        most_n=12,
+        tried=(112, 12),
     ),
     Situation(
         "Condition number of 10⁴",
@@ -138,7 +128,6 @@ SITUATIONS: tuple[Situation, ...] = (
         f"marina(Q=permk, {F4})",
         "100 workers: 4.22 KB up, AGD 21.6; in total 13.1 MB, AGD 4.32 "
         "([PermK](results/permk.md#quadratics))",
-        advised=True,
         up=True,
         alike=True,
         as_many=True,
@@ -150,15 +139,13 @@ SITUATIONS: tuple[Situation, ...] = (
                 Row(PERMK, "n = 100, noise 0", "AGD, μ = 0", 54),
             ),
         ),
-        most_d=100,
-        most_n=100,
+        tried=(100, 100),
     ),
     Situation(
         "A network or another f that is not convex, full gradients",
         f"ef21(C=quantized_topk(k=0.01, Q=natural), gamma=0.1, {F4})",
         "an autoencoder: 133 rounds, AGD 73; 3.22 s at 100 Mbit/s, AGD 6.55; at 1 Gbit/s 2.45, AGD 1.67 "
         "([links](links.md#measured))",
-        advised=True,
         convex=False,
         seen=(
             Seen(
@@ -167,8 +154,7 @@ SITUATIONS: tuple[Situation, ...] = (
                 Row("links.md", "", "AGD", 73),
             ),
         ),
-        most_d=100352,
-        most_n=4,
+        tried=(100352, 4),
     ),
     Situation(
         "Gradients that are matrices, full gradients",
@@ -202,44 +188,36 @@ SITUATIONS: tuple[Situation, ...] = (
         "Batches, a link that is fast against a gradient",
         f"efsgd(C=identity, gamma=0.1, batch=32, {F4})",
         "one host: 8.38 s to an accuracy, EF14 10.9 ([training](results/training.md#to-an-accuracy))",
-        advised=True,
         dense=True,
         batches=True,
-        most_d=999580,
-        most_n=4,
+        tried=(999580, 4),
     ),
     Situation(
         "Batches, a step long enough for a quarter of the bytes",
         "doublesqueeze(C=block_float, down=block_float, gamma=0.1, batch=32)",
         "the score of whole gradients in five programs, 2.7 to 3.9 times fewer bytes "
         "([training](training.md#five-programs))",
-        advised=True,
         batches=True,
-        most_d=1199882,
-        most_n=4,
+        tried=(1199882, 4),
     ),
     Situation(
         "Batches, a slower link",
         f"ef14(C=topk(k=0.01), gamma=0.1, batch=32, {F4})",
         "440 and 360 steps to an accuracy, dense 360 and 240; 12.3 and 17.5 s at 100 Mbit/s, dense 30.4 "
         "and 132 ([training](results/training.md#to-an-accuracy))",
-        advised=True,
         batches=True,
         seen=_to_accuracy("EF14, TopK 1 %, ours", 440, 360, 440),
-        most_d=999580,
-        most_n=4,
+        tried=(999580, 4),
     ),
     Situation(
         "Batches, bytes in both directions",
         "doublesqueeze(C=topk(k=0.01), down=topk(k=0.01), gamma=0.1, batch=32)",
         "600 and 360 steps to an accuracy, dense 360 and 240; 16.5 and 14.6 s at 100 Mbit/s, dense 30.4 "
         "and 132 ([training](results/training.md#to-an-accuracy))",
-        advised=True,
         batches=True,
         up=False,
         seen=_to_accuracy("DoubleSqueeze, TopK 1 %, ours", 600, 360, 520),
-        most_d=999580,
-        most_n=4,
+        tried=(999580, 4),
     ),
     Situation(
         "Batches of one, noise as large as the gradient",

@@ -7,15 +7,13 @@ job.
 from __future__ import annotations
 
 import json
-import sys
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from mpicomp.base.errors import MpicompError
 from mpicomp.lab.bench.cost_model import Costs
-from mpicomp.lab.jobs.launch import leave
+from mpicomp.lab.jobs.launch import run_rank
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.runtime.result import Run
@@ -83,9 +81,4 @@ def main(text: str) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1])
-    except MpicompError as error:  # raised on all ranks
-        if launched_rank() == 0:
-            print(f"mpicomp: {error}", file=sys.stderr)
-        leave(1)
+    run_rank(main)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from mpicomp.lab.cli.options import Count, Positive
@@ -14,7 +16,7 @@ from mpicomp.lab.cli.root import cli
 @click.option(
     "--link", required=True, help="Rate of the link of each host, in bits a second each way: 100mbit."
 )
-@click.option("--latency", default="50us", show_default=True, help="One-way latency of a link.")
+@click.option("--latency", default="50us", help="One-way latency of a link.")
 @click.option("--step-seconds", type=Positive(), required=True, help="Seconds of one gradient of a worker.")
 @click.option(
     "--convex/--nonconvex",
@@ -25,18 +27,7 @@ from mpicomp.lab.cli.root import cli
 @click.option("--batch", type=int, help="Samples of which a worker takes a gradient.  [default: all]")
 @click.option("--up-only", is_flag=True, help="The way down costs nothing: only bytes up count.")
 @click.option("--alike", is_flag=True, help="The workers' data are alike.")
-def advise(
-    n: int,
-    d: int,
-    link: str,
-    latency: str,
-    step_seconds: float,
-    convex: bool | None,
-    mu: float | None,
-    batch: int | None,
-    up_only: bool,
-    alike: bool,
-) -> None:
+def advise(**asked: Any) -> None:
     """Advise on a method, from what was measured.
 
     Prints one to three lines to paste, each with the bytes of a round, its predicted seconds beside dense
@@ -48,16 +39,4 @@ def advise(
     """
     from mpicomp.lab.bench import advice
 
-    found = advice.advise(
-        n=n,
-        d=d,
-        link=link,
-        latency=latency,
-        step_seconds=step_seconds,
-        convex=convex,
-        mu=mu,
-        batch=batch,
-        up_only=up_only,
-        alike=alike,
-    )
-    click.echo(str(found))
+    click.echo(str(advice.advise(**asked)))

@@ -36,7 +36,7 @@ def bench() -> None:
 
 
 @bench.command("round")
-@click.option("--ranks", type=click.IntRange(2), default=4, show_default=True, help="Number of MPI ranks.")
+@click.option("--ranks", type=click.IntRange(2), default=4, help="Number of MPI ranks.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as one line of JSON.")
 def bench_round(ranks: int, as_json: bool) -> int:
     """Count rounds per second of MARINA with RandK.
@@ -64,7 +64,7 @@ def bench_round(ranks: int, as_json: bool) -> int:
 
 
 @bench.command("aggregate")
-@click.option("--ranks", type=click.IntRange(2), default=4, show_default=True, help="Number of MPI ranks.")
+@click.option("--ranks", type=click.IntRange(2), default=4, help="Number of MPI ranks.")
 @click.option(
     "-d",
     "dimensions",
@@ -106,16 +106,9 @@ def bench_aggregate(ranks: int, dimensions: tuple[int, ...], as_json: bool) -> i
     "--dtype",
     type=click.Choice(["f4", "f8"]),
     default="f4",
-    show_default=True,
     help="Format of the vectors: f4 is float32, f8 float64.  On a GPU f4 alone.",
 )
-@click.option(
-    "--device",
-    type=click.Choice(["cpu", "cuda"]),
-    default="cpu",
-    show_default=True,
-    help="Processor to time.",
-)
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", help="Processor to time.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_kernels(dimensions: tuple[int, ...], dtype: str, device: str, as_json: bool) -> int:
     """Time each compressor, relative to a memory copy.
@@ -177,15 +170,9 @@ def bench_images(source: str, model: Path, as_json: bool) -> int:
 
 
 @bench.command("traffic")
+@click.option("--d", "dimension", type=Count(), default="1e5", help="Dimension of the gradients.")
 @click.option(
-    "--d", "dimension", type=Count(), default="1e5", show_default=True, help="Dimension of the gradients."
-)
-@click.option(
-    "--workers",
-    type=Listed(Count()),
-    default="4,16,64,256",
-    show_default=True,
-    help="Numbers of workers, one on each rank.",
+    "--workers", type=Listed(Count()), default="4,16,64,256", help="Numbers of workers, one on each rank."
 )
 @click.option("--out", type=Place(), help="Folder for traffic.png.")
 def bench_traffic(dimension: int, workers: list[int], out: Path | None) -> None:

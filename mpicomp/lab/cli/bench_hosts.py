@@ -9,23 +9,28 @@ from pathlib import Path
 
 import click
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.base.files import refuse_unwritable
 from mpicomp.lab.cli.bench import bench
-from mpicomp.lab.cli.options import Between, Count, Listed, Place, Positive, Rate, Time
+from mpicomp.lab.cli.options import RATE, TIME, Between, Count, Listed, Place, Positive
 from mpicomp.lab.cli.sections import SectionedCommand
 from mpicomp.lab.cli.suites import SuiteFile
 
 _links = click.option(
     "--links",
-    type=Listed(Rate(), empty=True),
+    type=Listed(RATE, empty=True),
     default="100mbit,1gbit",
-    show_default=True,
     help="Rates of the links of emulated hosts, one host for each rank, in bits a second each way; needs "
     'root.  "": no links.',
 )
-_one_host = click.option(
-    "--one-host/--no-one-host", default=True, show_default=True, help="Also time all ranks without links."
-)
+_one_host = click.option("--one-host/--no-one-host", default=True, help="Also time all ranks without links.")
+
+
+def _places(one_host: bool, links: list[float]) -> list[float | None]:
+    """The rates of --links, after None for one host.  Raises ``ConfigError`` if there is nothing to time."""
+    if not one_host and not links:
+        raise ConfigError('--no-one-host with --links "" leaves nothing to time. Leave one of them out.')
+    return [*[None] * one_host, *links]
 
 
 @bench.command(
@@ -44,14 +49,11 @@ _one_host = click.option(
 @click.option(
     "--rate",
     "rates",
-    type=Listed(Rate()),
+    type=Listed(RATE),
     default="100mbit,1gbit,10gbit",
-    show_default=True,
     help="Rates of the links, in bits a second each way.",
 )
-@click.option(
-    "--latency", type=Time(), default="0ms", show_default=True, help="One-way delay that the links add."
-)
+@click.option("--latency", type=TIME, default="0ms", help="One-way delay that the links add.")
 @click.option(
     "--hosts",
     type=click.IntRange(2),
@@ -61,7 +63,6 @@ _one_host = click.option(
     "--server",
     type=click.Choice(["sharded", "shared"]),
     default="sharded",
-    show_default=True,
     help="Average the messages on every rank, each for its blocks, or on rank 0.",
 )
 @click.option("--out", type=Place(), help="Folder for the results [runs/NAME OF SUITE].")
@@ -111,18 +112,12 @@ def bench_link(
     "--ranks",
     type=click.IntRange(2),
     default=8,
-    show_default=True,
     help="Number of MPI ranks; with --links, each on a host of its own.",
 )
 @_links
 @_one_host
 @click.option(
-    "--d",
-    "dimensions",
-    type=Listed(Count()),
-    default="1e5,1e6",
-    show_default=True,
-    help="Dimensions of the gradients.",
+    "--d", "dimensions", type=Listed(Count()), default="1e5,1e6", help="Dimensions of the gradients."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_serving(
@@ -135,7 +130,7 @@ def bench_serving(
     from mpicomp.lab.bench.serving.compare import table, time_averaging
 
     rows = []
-    for row in time_averaging(dimensions, ranks, [*[None] * one_host, *links]):
+    for row in time_averaging(dimensions, ranks, _places(one_host, links)):
         rows.append(row)
         if as_json:
             click.echo(json.dumps(row))
@@ -175,19 +170,10 @@ def bench_serving(
     "dimensions",
     type=Listed(Count(), empty=True),
     default="1e5,1e6",
-    show_default=True,
     help='Approximate numbers of parameters of the CNNs.  "": no CNN.',
 )
-@click.option(
-    "--transformer/--no-transformer", default=True, show_default=True, help="Also train a transformer."
-)
-@click.option(
-    "--steps",
-    type=click.IntRange(30),
-    default=40,
-    show_default=True,
-    help="Number of timed steps of each method.",
-)
+@click.option("--transformer/--no-transformer", default=True, help="Also train a transformer.")
+@click.option("--steps", type=click.IntRange(30), default=40, help="Number of timed steps of each method.")
 @click.option(
     "--only",
     multiple=True,
@@ -199,7 +185,6 @@ def bench_serving(
     "--optimiser",
     type=click.Choice(["sgd", "adamw"]),
     default="sgd",
-    show_default=True,
     help="Optimiser in the ranks: SGD with momentum 0.9, or AdamW.  Methods whose steps are their own train "
     "with sgd alone.",
 )
@@ -208,22 +193,11 @@ def bench_serving(
     "--images",
     type=click.Choice(["fashion_mnist", "digits"]),
     default="fashion_mnist",
-    show_default=True,
     help="Data set of the CNNs.",
 )
+@click.option("--until-accuracy", type=Between(0, 1), default=0.85, help="Target of the CNNs: test accuracy.")
 @click.option(
-    "--until-accuracy",
-    type=Between(0, 1),
-    default=0.85,
-    show_default=True,
-    help="Target of the CNNs: test accuracy.",
-)
-@click.option(
-    "--until-loss",
-    type=Between(0),
-    default=2.0,
-    show_default=True,
-    help="Target of the transformer: loss, in nats a character.",
+    "--until-loss", type=Between(0), default=2.0, help="Target of the transformer: loss, in nats a character."
 )
 @click.option(
     "--learning-rates",
@@ -232,27 +206,16 @@ def bench_serving(
     "each uses its best pair.  [default: 0.05,0.1,0.2,0.025; with adamw 0.003,0.006,0.0015]",
 )
 @click.option(
-    "--tuning-seeds",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Number of trainings for each learning rate.",
+    "--tuning-seeds", type=click.IntRange(1), default=1, help="Number of trainings for each learning rate."
 )
+@click.option("--seeds", type=click.IntRange(1), default=3, help="Number of trainings to the target.")
 @click.option(
-    "--seeds", type=click.IntRange(1), default=3, show_default=True, help="Number of trainings to the target."
-)
-@click.option(
-    "--max-steps",
-    type=click.IntRange(40),
-    default=4000,
-    show_default=True,
-    help="Largest number of steps of a training.",
+    "--max-steps", type=click.IntRange(40), default=4000, help="Largest number of steps of a training."
 )
 @click.option(
     "--max-seconds",
     type=Between(1),
     default=600,
-    show_default=True,
     help="Largest number of seconds of a training to the target.",
 )
 @click.option("--out", type=Place(), help="Folder for train.jsonl, train.md and, with --to-target, a figure.")
@@ -292,12 +255,14 @@ def bench_train(
 
     if out is not None:
         refuse_unwritable(out)
+    models: list[tuple[str, int]] = [("cnn", d) for d in dimensions] + [("transformer", 0)] * transformer
+    if not models:
+        raise ConfigError('--no-transformer with --d "" leaves nothing to train. Leave one of them out.')
     ask = Ask(
-        models=[("cnn", d) for d in dimensions] + [("transformer", 0)] * transformer,
-        rates=[*[None] * one_host, *links],
+        models=models,
+        rates=_places(one_host, links),
         steps=steps,
-        accuracy=until_accuracy if to_target else None,
-        loss=until_loss if to_target else None,
+        targets={"cnn": until_accuracy, "transformer": until_loss} if to_target else {},
         images=images,
         limit=max_seconds,
         most=max_steps,

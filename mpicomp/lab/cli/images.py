@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from mpicomp.base.errors import ConfigError, DataError, RecordError
+from mpicomp.base.files import os_errors_as, present, write_atomically, write_text
 from mpicomp.base.units import human_bytes
 from mpicomp.images import KINDS
 from mpicomp.lab.cli.options import Place, ranks_option
@@ -50,7 +51,6 @@ def images() -> None:
     "--kind",
     type=click.Choice(list(KINDS)),
     default="local",
-    show_default=True,
     help="Kind of the model: of near pixels alone (local), or of a wider view and the position (full).",
 )
 @click.option(
@@ -58,10 +58,8 @@ def images() -> None:
 )
 @click.option("--method", help="The method, such as 'ef21sgdm(C=topk(k=0.05), gamma=1, eta=0.1, batch=512)'.")
 @click.option("--stages", type=Stages(), help="Step sizes, each with its rounds, such as 1:5000,0.3:3000.")
-@click.option("--workers", type=click.IntRange(1), default=4, show_default=True, help="Number of workers.")
-@click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of x0 and of all random draws."
-)
+@click.option("--workers", type=click.IntRange(1), default=4, help="Number of workers.")
+@click.option("--seed", type=click.IntRange(0), default=0, help="Seed of x0 and of all random draws.")
 @ranks_option
 def train(
     data: str,
@@ -111,7 +109,6 @@ def compress(source: str, archive: Path, model: Path) -> None:
     IMAGES are the name of a data set, an IDX file, an array in a .npy file, a PNG file, or a folder of PNG
     files.
     """
-    from mpicomp.base.files import present, write_atomically
     from mpicomp.images import ImageModel, read_images
     from mpicomp.images import compress as compressed
 
@@ -145,10 +142,8 @@ def decompress(archive: Path, out: Path, max_pixels: int | None) -> None:
     from mpicomp.images import decompress as decompressed
     from mpicomp.images import write_images
 
-    try:
+    with os_errors_as(DataError, f"cannot read {archive}"):
         content = archive.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read {archive}: {error.strerror}.") from None
     written = write_images(decompressed(content, max_pixels), out)
     click.echo(f"{out}: {len(written)} {'file' if len(written) == 1 else 'files'}")
 
@@ -171,7 +166,6 @@ def score(inside: str, outside: str, local: Path, full: Path, training: str | No
     score is log p of the full model minus log p of the local one.  The AUROC is the probability that one of
     IMAGES has a higher score than one of OTHERS: 0.5 is chance.
     """
-    from mpicomp.base.files import present, write_text
     from mpicomp.images import ImageModel, scores
 
     models = ImageModel.load(local), ImageModel.load(full)

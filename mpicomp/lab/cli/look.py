@@ -29,14 +29,9 @@ from mpicomp.transports.launcher import launched_rank
     "--xlim", metavar="A:B", help="Ends of the x axis, in its unit; A: or :B sets only one.  Needs one --x."
 )
 @click.option("--ylim", metavar="A:B", help="Ends of the y axis; A: or :B sets only one.")
+@click.option("--style", default="screen", help="Sizes and fonts for a screen, paper or talk.")
 @click.option(
-    "--style", default="screen", show_default=True, help="Sizes and fonts for a screen, paper or talk."
-)
-@click.option(
-    "--bands",
-    default="range",
-    show_default=True,
-    help="Band that shows the spread over seeds: range, quantile or none.",
+    "--bands", default="range", help="Band that shows the spread over seeds: range, quantile or none."
 )
 @click.option(
     "--format", "format", help="Format of the file: png, pdf or svg.  [default: the ending of --out, or png]"

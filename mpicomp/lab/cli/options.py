@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import Field
 from functools import reduce
 from math import inf
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 import click
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.units import parse_rate, parse_time
 from mpicomp.runtime.limits import Limits
-from mpicomp.runtime.observation import Observation
+from mpicomp.runtime.observation import Observation, as_observed, as_rounds
 from mpicomp.runtime.placement import OF_COMPARISONS, Placement
-from mpicomp.runtime.resume import Resume
-from mpicomp.runtime.settings import Setting, settings_of
+from mpicomp.runtime.schedule import check_every
+from mpicomp.runtime.settings import settings_of
 
 
 class Place(click.Path):
@@ -30,22 +32,17 @@ class Place(click.Path):
         return super().convert(value, param, ctx)
 
 
-class Rate(click.ParamType):
-    name = "rate"
+class Read(click.ParamType):
+    """What the function ``read`` makes of a text; the help calls it ``name``."""
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        from mpicomp.base.units import parse_rate
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name, self.read = name, read
 
-        return parse_rate(value)
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        return self.read(value)
 
 
-class Time(click.ParamType):
-    name = "time"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        from mpicomp.base.units import parse_time
-
-        return parse_time(value)
+RATE, TIME = Read("rate", parse_rate), Read("time", parse_time)
 
 
 class Count(click.ParamType):
@@ -107,23 +104,20 @@ class Listed(click.ParamType):
         return [self.of.convert(word, param, ctx) for word in words]
 
 
-class Every(click.ParamType):
-    name = "rounds"
+def _number_or_text(value: Any) -> int | str:
+    return int(value) if str(value).isdecimal() else value
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
-        from mpicomp.runtime.schedule import check_every
 
-        every = int(value) if str(value).isdecimal() else value
-        check_every(every)
-        return every
+def _every(value: Any) -> int | str:
+    every = _number_or_text(value)
+    check_every(every)
+    return every
 
 
 class At(click.ParamType):
     name = "rounds"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
-        from mpicomp.runtime.observation import as_rounds
-
         if isinstance(value, str):
             words = value.split(",")
             if not all(word.strip().isdecimal() for word in words):
@@ -132,42 +126,32 @@ class At(click.ParamType):
         return as_rounds(value)
 
 
-class Observe(click.ParamType):
-    name = "samples"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> int | str:
-        from mpicomp.runtime.observation import as_observed
-
-        return as_observed(int(value) if str(value).isdecimal() else value)
-
-
 BY_TYPE: dict[type, click.ParamType] = {int: click.IntRange(1), float: click.FLOAT}
 BY_NAME: dict[str, click.ParamType] = {  # of settings whose type does not say enough
-    "every": Every(),
+    "every": Read("rounds", _every),
     "at": At(),
-    "observe": Observe(),
+    "observe": Read("samples", lambda value: as_observed(_number_or_text(value))),
     "hold": click.FloatRange(0),
     "max_bytes": click.IntRange(0),
     "stall_timeout": click.FloatRange(0, min_open=True),
 }
 
 
-def option(of: Setting) -> Any:
-    """The option of the command line that is this setting of a run."""
-    help, default = of.field.metadata["help"], of.field.default
-    if of.types == (bool,):
-        return click.option(of.option, is_flag=True, help=help)
-    allowed = of.field.metadata["allowed"]
-    form = click.Choice(allowed) if allowed else BY_NAME.get(of.name) or BY_TYPE[of.types[0]]
-    shown = default is not None
-    metavar = of.field.metadata["metavar"]
-    return click.option(of.option, type=form, default=default, show_default=shown, metavar=metavar, help=help)
+def option(setting: Field[Any], types: tuple[type, ...]) -> Any:
+    """The option of the command line that is this setting of a run: ``--max-bytes``."""
+    flag, help = "--" + setting.name.replace("_", "-"), setting.metadata["help"]
+    if types == (bool,):
+        return click.option(flag, is_flag=True, help=help)
+    allowed = setting.metadata["allowed"]
+    form = click.Choice(allowed) if allowed else BY_NAME.get(setting.name) or BY_TYPE[types[0]]
+    metavar = setting.metadata["metavar"]
+    return click.option(flag, type=form, default=setting.default, metavar=metavar, help=help)
 
 
 OPTIONS = {
-    setting.name: option(setting)
+    setting.name: option(setting, types)
     for group in (Limits, Observation, Placement)
-    for setting in settings_of(group)
+    for setting, types in settings_of(group)
 }
 ranks_option = click.option(
     "--ranks", type=click.IntRange(1), help="Start this many MPI ranks.  [default: one process]"
@@ -185,7 +169,7 @@ resume_options = (
         help="Continue the work saved in --out, or start if there is none.",
     ),
 )
-RESUME = {None: Resume.NO, "yes": Resume.YES, "if begun": Resume.IF_BEGUN}
+RESUME = {None: False, "yes": True, "if begun": None}  # the keyword ``resume`` of ``run``
 
 run_options = (
     click.option(
@@ -198,13 +182,10 @@ run_options = (
         "--workers",
         type=click.IntRange(1),
         default=8,
-        show_default=True,
         help="Number of workers; worker i has the objective f_i.",
     ),
     OPTIONS["rounds"],
-    click.option(
-        "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of all random draws."
-    ),
+    click.option("--seed", type=click.IntRange(0), default=0, help="Seed of all random draws."),
     *place_options,
     *(OPTIONS[name] for name in ("every", "at", "observe")),
     click.option(

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.lab.cli.options import OPTIONS, Rate, Time
+from mpicomp.lab.cli.options import OPTIONS, RATE, TIME
 from mpicomp.lab.cli.root import cli
 from mpicomp.runtime.placement import SERVERS, Placement
 
@@ -27,17 +27,16 @@ from mpicomp.runtime.placement import SERVERS, Placement
 )
 @click.option(
     "--rate",
-    type=Rate(),
+    type=RATE,
     required=True,
     help="Rate of the link of each host, in bits a second each way: 100mbit.",
 )
-@click.option("--latency", type=Time(), default="50us", show_default=True, help="One-way latency of a link.")
-@click.option("--rounds", type=click.IntRange(1), default=1000, show_default=True, help="Rounds of the run.")
+@click.option("--latency", type=TIME, default="50us", help="One-way latency of a link.")
+@click.option("--rounds", type=click.IntRange(1), default=1000, help="Rounds of the run.")
 @click.option(
     "--server",
     type=click.Choice(SERVERS),
     default="shared",
-    show_default=True,
     help="How messages are averaged, as in `mpicomp run`.",
 )
 @OPTIONS["blocks"]

@@ -18,7 +18,7 @@ INTERRUPTED = 130  # exit status if a signal ended the work in good order; it ca
 
 @click.group(
     cls=SectionedGroup,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True},
     sections={
         "Run methods": ["run", "compare", "plot", "launch", "submit"],
         "Look up and prepare": ["list", "suites", "data", "advise", "predict"],

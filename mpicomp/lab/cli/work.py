@@ -40,7 +40,6 @@ from mpicomp.lab.experiment.tables import terminal
 from mpicomp.lab.jobs.launch import launch
 from mpicomp.runtime.callbacks import Callback, JSONLines, TensorBoard, together
 from mpicomp.runtime.placement import ON_FAILURE
-from mpicomp.runtime.resume import Resume
 from mpicomp.transports.launcher import launched_rank, launched_ranks
 
 
@@ -66,7 +65,7 @@ def run(ranks: int | None, resume: str | None, as_json: bool, **options: Any) ->
     if elsewhere(ranks):
         return relaunch(ranks, survive=ON_FAILURE[options["on_failure"]])
     with rounds(options["rounds"], watched()) as progress:
-        options |= {"resume": RESUME[resume].value}
+        options |= {"resume": RESUME[resume]}
         outcome = run_method(method, problem, progress=progress, **options)
     if launched_rank() == 0:
         summary = outcome.summary() | {"method": to_text(outcome.method), "problem": to_text(outcome.problem)}
@@ -236,8 +235,8 @@ def compare(
     with stages(watched()) as progress:
         try:
             # The parts of one comparison share its folder.
-            how = Resume.IF_BEGUN if part else RESUME[resume]
-            options: Any = {"part": share, "resume": how.value, "progress": progress}
+            how = None if part else RESUME[resume]
+            options: Any = {"part": share, "resume": how, "progress": progress}
             options["placement"] = Placement(**place)
             if isinstance(loaded, Study):
                 compare_all(loaded, folder, **options)

@@ -36,7 +36,7 @@ from mpicomp.lab.experiment.results import (
 )
 from mpicomp.lab.experiment.start import starting_point
 from mpicomp.lab.experiment.study import Study
-from mpicomp.lab.experiment.suite import Entry, Portion, Suite, Task
+from mpicomp.lab.experiment.suite import Entry, Suite, Task
 from mpicomp.lab.experiment.tuning import Tuning, tune
 from mpicomp.methods import Method
 from mpicomp.problems.base import constants_of, fingerprint_of, parts_of
@@ -44,7 +44,7 @@ from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row, read_facts, remove_run
 from mpicomp.runtime.result import Run
 from mpicomp.runtime.rounds import check_device
-from mpicomp.runtime.run import run
+from mpicomp.runtime.run import left_in_order, run
 from mpicomp.transports import Transport, connect
 
 
@@ -59,7 +59,7 @@ class Stage:
 
 Progress = Callable[[Stage, int, Row | None], None]  # called with the round, and its row if one was recorded
 
-WHOLE = Portion(1, 1)
+WHOLE = slice(None)
 HERE = Placement()
 
 
@@ -68,7 +68,7 @@ def compare(
     out: str | Path | None,
     *,
     resume: bool | None = False,
-    part: Portion = WHOLE,
+    part: slice = WHOLE,
     placement: Placement = HERE,
     progress: Progress | None = None,
 ) -> Comparison:
@@ -81,7 +81,8 @@ def compare(
 
     resume  True continues the interrupted comparison in ``out``: finished runs are kept, other runs start
             afresh.  False starts a new one.  None continues if ``out`` holds a comparison, else starts.
-    part    the share of the comparison that this job runs, where several jobs share the work.
+    part    the share of the suite's tasks that this job runs, where several jobs share the work; see
+            ``parse_part``.
 
     Raises ``ConfigError`` before the first run if a method is refused, and ``Interrupted``, a
     ``KeyboardInterrupt``, on all ranks if a signal asked to stop.  Raises ``DataError`` between two runs if
@@ -90,7 +91,7 @@ def compare(
     if out is None and resume:
         raise ConfigError("resume needs the folder of the comparison to continue: give out.")
     folder = as_path_or_none("out", out)
-    work = part.of_all(suite.tasks())
+    work = suite.tasks()[part]
     with _control(suite, placement.dedicated) as control:
         control.ask_server(lambda: _check(suite, work, placement))
         return _Job(suite, work, folder, control, placement, progress).run(resume)
@@ -114,13 +115,13 @@ def compare_all(
     out: str | Path,
     *,
     resume: bool | None = False,
-    part: Portion = WHOLE,
+    part: slice = WHOLE,
     placement: Placement = HERE,
     progress: Progress | None = None,
 ) -> None:
     """Run every case of ``study`` into its folder below ``out``; otherwise like ``compare``."""
     folder = as_path("out", out)
-    share = part.of_all([(case, task) for case in study.cases for task in case.suite.tasks()])
+    share = [(case, task) for case in study.cases for task in case.suite.tasks()][part]
     work = [(case, [task for of, task in share if of is case]) for case in study.cases]
 
     def check_and_open() -> None:
@@ -137,20 +138,10 @@ def compare_all(
 
 @contextmanager
 def _control(suite: Suite, dedicated: bool) -> Iterator[Transport]:
-    """A transport by which the server shares with the other ranks the state of the folder.
-
-    It is closed at the end, and after an error that all ranks raise.  Any other error aborts the job.
-    """
+    """A transport by which the server shares with the other ranks the state of the folder."""
     control = connect(suite.workers, dedicated)
-    try:
+    with left_in_order(control, MpicompError, KeyboardInterrupt):
         yield control
-    except (MpicompError, KeyboardInterrupt):  # raised on all ranks
-        control.close()
-        raise
-    except BaseException:
-        control.abort()
-        raise
-    control.close()
 
 
 def _check(suite: Suite, work: list[Task], placement: Placement, of: str = "") -> None:

@@ -79,11 +79,8 @@ class Line:
 
 def lines_of(suite: Suite, tunings: Mapping[str, Tuning], outcomes: Sequence[Outcome]) -> list[Line]:
     """A line for each method of ``suite``, in its order; ``tunings`` are by label."""
-    by_label: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        by_label.setdefault(outcome.label, []).append(outcome)
     return [
-        _line(suite, entry, tunings.get(entry.label), by_label.get(entry.label, []))
+        _line(suite, entry, tunings.get(entry.label), [o for o in outcomes if o.label == entry.label])
         for entry in suite.entries
     ]
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.base.files import as_path, present, write_json, write_text
+from mpicomp.base.files import as_path, os_errors_as, present, write_json, write_text
 from mpicomp.lab.experiment.averaged import averaged, averaged_in
 from mpicomp.lab.experiment.canvas import drawable, save
 from mpicomp.lab.experiment.figure import SEEDS, Picture, draw, draw_all, pages
@@ -73,10 +73,8 @@ def _draw_into(
     Raises ``RecordError`` if an old figure cannot be removed.
     """
     for old in _numbered(folder / "figure.png", most):
-        try:
+        with os_errors_as(RecordError, f"cannot replace {old}"):
             old.unlink(missing_ok=True)
-        except OSError as error:
-            raise RecordError(f"cannot replace {old}: {error.strerror}.") from None
     if not any(picture.curves for picture in pictures):
         return
     try:

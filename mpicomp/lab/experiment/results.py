@@ -23,13 +23,14 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpicomp.base.errors import RecordError
-from mpicomp.base.files import check_own, present, read_json, write_json, write_text
+from mpicomp.base.files import check_own, os_errors_as, present, read_json, write_json, write_text
 from mpicomp.base.html import html_table
 from mpicomp.lab.experiment.averaged import averaged_in
 from mpicomp.lab.experiment.lines import Line, lines_of
@@ -37,13 +38,13 @@ from mpicomp.lab.experiment.outcome import Outcome
 from mpicomp.lab.experiment.start import fingerprint, starting_point
 from mpicomp.lab.experiment.study import Study, load_file
 from mpicomp.lab.experiment.suite import Entry, Suite
-from mpicomp.lab.experiment.suite_file import load_suite
+from mpicomp.lab.experiment.suite_file import T, load_suite
 from mpicomp.lab.experiment.tables import cells, header, markdown, notes
 from mpicomp.lab.experiment.tuning import Tuning
 from mpicomp.runtime import plotting
 from mpicomp.runtime.frames import frame
 from mpicomp.runtime.glance import NOT_FINISHED, on, on_in_full, run_html, run_line
-from mpicomp.runtime.record import Row, check_whole, read_facts, read_rows, read_summary
+from mpicomp.runtime.record import Row, check_claim, check_whole, read_facts, read_rows, read_summary
 from mpicomp.text.own_classes import without_imports
 from mpicomp.text.unimported import UnimportedProblem
 
@@ -167,20 +168,15 @@ def open_comparison(out: Path, suite: Suite, resume: bool | None, averaged: str)
     """
     path = out / "suite.toml"
     _check_inside(out, suite)
+    check_claim(out, "comparison", present(path), resume)
     if present(path):
-        if resume is False:
-            raise RecordError(
-                f"{out} already holds a comparison. Choose another --out, or --resume to continue it."
-            )
-        held = _suite_of(out)
+        held = _kept(path, load_suite)
         if different := [
             f.name for f in fields(suite) if f.compare and getattr(held, f.name) != getattr(suite, f.name)
         ]:
             raise RecordError(
                 f"{out} holds a comparison with other {', '.join(different)}. Choose another --out."
             )
-    elif resume:
-        raise RecordError(f"{out} holds no comparison to resume. Leave --resume out to start one.")
     elif present(out / "run.json"):
         raise RecordError(f"{out} already holds a run. Choose another --out.")
     _check_free(out, suite)
@@ -244,15 +240,9 @@ def _check_origin(out: Path, suite: Suite, averaged: str) -> None:
 def open_study(out: Path, study: Study, resume: bool | None) -> None:
     """Claim the folder ``out`` for ``study``, as ``open_comparison`` does; the cases claim theirs later."""
     path = out / "study.toml"
-    if present(path):
-        if resume is False:
-            raise RecordError(
-                f"{out} already holds a study. Choose another --out, or --resume to continue it."
-            )
-        if _study_of(out) != study:
-            raise RecordError(f"{out} holds another study. Choose another --out.")
-    elif resume:
-        raise RecordError(f"{out} holds no study to resume. Leave --resume out to start one.")
+    check_claim(out, "study", present(path), resume)
+    if present(path) and _kept(path, load_file) != study:
+        raise RecordError(f"{out} holds another study. Choose another --out.")
     _check_free(out, study)
     for case in study.cases:
         _check_below(out, out / case.slug)
@@ -263,7 +253,7 @@ def open_study(out: Path, study: Study, resume: bool | None) -> None:
 
 def read_study(out: Path) -> Study:
     """The study whose results are in the folder.  Raises ``RecordError`` if it holds a comparison."""
-    study = _study_of(out)
+    study = _kept(out / "study.toml", load_file)
     if not isinstance(study, Study):
         raise RecordError(f"{out}/study.toml has no [[case]].")
     for case in study.cases:
@@ -271,18 +261,11 @@ def read_study(out: Path) -> Study:
     return study
 
 
-def _study_of(out: Path) -> Suite | Study:
-    """Parse study.toml, without importing a class that this process has not imported."""
-    check_own(out / "study.toml")
+def _kept(path: Path, load: Callable[[Path], T]) -> T:
+    """``load`` the suite or study in ``path``, without importing a class that this process has not."""
+    check_own(path)
     with without_imports():
-        return load_file(out / "study.toml")
-
-
-def _suite_of(out: Path) -> Suite:
-    """Parse suite.toml, without importing a class that this process has not imported."""
-    check_own(out / "suite.toml")
-    with without_imports():
-        return load_suite(out / "suite.toml")
+        return load(path)
 
 
 def read_run(folder: Path) -> Record:
@@ -292,10 +275,8 @@ def read_run(folder: Path) -> Record:
     if not present(folder / "run.json"):
         raise RecordError(f"{folder} holds neither a comparison nor a run.")
     summary = read_summary(folder)  # before the rows: a run that is under way writes it after them
-    try:
+    with os_errors_as(RecordError, f"cannot read {folder}/rows.csv"):
         rows = read_rows(folder / "rows.csv")
-    except OSError as error:
-        raise RecordError(f"cannot read {folder}/rows.csv: {error.strerror}.") from None
     if "rounds" in summary:
         check_whole(folder, rows, summary["rounds"])
     return Record(folder, read_facts(folder), rows, summary)
@@ -306,7 +287,7 @@ def read_comparison(out: Path) -> Comparison:
 
     Raises ``RecordError`` for a run that is damaged, and for runs of different data or averaged differently.
     """
-    suite = _suite_of(out)
+    suite = _kept(out / "suite.toml", load_suite)
     _check_inside(out, suite)
     outcomes, data, manners = [], dict[str, Path](), dict[str, Path]()
     for entry in suite.entries:
@@ -359,7 +340,7 @@ def unfinished(out: Path) -> int:
     """The number of runs still missing from the comparison or study in the folder."""
     if present(out / "study.toml"):
         return sum(unfinished(out / case.slug) for case in read_study(out).cases)
-    suite = _suite_of(out)
+    suite = _kept(out / "suite.toml", load_suite)
     runs = (run_folder(out, entry, seed) for entry in suite.entries for seed in suite.seeds)
     return sum(not finished(run) for run in runs)
 

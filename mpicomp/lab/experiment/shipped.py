@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 
-from mpicomp.base.errors import ConfigError, unknown
+from mpicomp.base.errors import ConfigError, check_known
 from mpicomp.base.files import present, write_atomically
 from mpicomp.lab.experiment.suite_file import read_toml
 
@@ -44,8 +44,7 @@ def copy(name: str, folder: Path) -> Path:
     where it cannot be written.
     """
     known = suites()
-    if name not in known:
-        raise unknown("suite", name, known)
+    check_known("suite", name, known)
     target = folder / known[name].name
     if present(target):
         raise ConfigError(f"{target} exists. Name another folder, or delete that file.")

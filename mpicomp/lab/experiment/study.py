@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mpicomp.base.errors import ConfigError, unknown
+from mpicomp.base.errors import ConfigError, check_known
 from mpicomp.lab.experiment.suite import Suite, slug
-from mpicomp.lab.experiment.suite_file import SETTINGS, parse_suite, read_toml, write_toml
+from mpicomp.lab.experiment.suite_file import SETTINGS, parse_suite, read_file, read_toml, write_toml
 
 _FILES = re.compile(r"study\.toml|table\.(md|json)|figure(-\d+)?\.png")  # files of a study's folder
 _WHEN = {"every", "at"}  # the settings that say after which rounds there is a row
@@ -57,12 +57,7 @@ class Study:
 
 def load_file(path: str | Path) -> Suite | Study:
     """The suite or study in the file ``path``.  Raises ``ConfigError``, naming the file, if it is neither."""
-    try:
-        return parse(Path(path).read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}.") from None
-    except (ConfigError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from None
+    return read_file(path, parse)
 
 
 def parse(source: str) -> Suite | Study:
@@ -106,8 +101,7 @@ def _case(table: Any, top: dict[str, Any], methods: list[Any]) -> Case:
         top = {key: value for key, value in top.items() if key not in _WHEN}
     settings = top | {"title": f"{top.get('title', '')}: {label}".removeprefix(": ")} | table
     for key in settings:
-        if key not in SETTINGS:
-            raise unknown(f"key of case {label!r}", key, SETTINGS)
+        check_known(f"key of case {label!r}", key, SETTINGS)
     try:
         return Case(label, parse_suite(write_toml(settings, [*methods, *own])))
     except ConfigError as error:

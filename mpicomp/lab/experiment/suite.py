@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.methods import Method
@@ -13,8 +13,6 @@ from mpicomp.problems import Problem
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.observation import Observation
 from mpicomp.runtime.schedule import FINE
-
-T = TypeVar("T")
 
 # The quantities that a figure can show on its x and y axes; ``experiment.figure`` draws them.
 AXES = {
@@ -58,24 +56,15 @@ class Entry:
 Task = tuple[Entry, tuple[int, ...]]  # a method, and the seeds to run it with
 
 
-@dataclass(frozen=True)
-class Portion:
-    """Portion ``number``, from 1 to ``of``, of a comparison whose work is divided among ``of`` jobs."""
+def parse_part(text: str) -> slice:
+    """The share of a list of tasks that "2/8" names: every 8th, from the 2nd on.
 
-    number: int
-    of: int
-
-    def of_all(self, work: list[T]) -> list[T]:
-        """Every ``of``-th item of ``work``, from item ``number`` on."""
-        return work[self.number - 1 :: self.of]
-
-
-def parse_part(text: str) -> Portion:
-    """The part that a text such as "2/8" names.  Raises ``ConfigError`` if it names none."""
+    Raises ``ConfigError`` for a text that names none.
+    """
     numbers = re.fullmatch(r"(\d+)/(\d+)", text)
     if numbers is None or not 1 <= int(numbers[1]) <= int(numbers[2]):
         raise ConfigError(f"part {text!r}; allowed: I/N with I from 1 to N, such as 1/4 .. 4/4.")
-    return Portion(int(numbers[1]), int(numbers[2]))
+    return slice(int(numbers[1]) - 1, None, int(numbers[2]))
 
 
 @dataclass(frozen=True)

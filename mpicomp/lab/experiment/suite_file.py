@@ -36,24 +36,26 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from functools import reduce
 from math import inf
 from operator import or_
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mpicomp.base.checks import check_choice
-from mpicomp.base.errors import ConfigError, unknown
+from mpicomp.base.errors import ConfigError, check_known
 from mpicomp.compressors import Lossless
 from mpicomp.lab.experiment.suite import AXES, Entry, Suite, X
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.observation import FULL, NEVER, Observation, as_rounds
-from mpicomp.runtime.settings import Setting, settings_of
+from mpicomp.runtime.settings import settings_of
 from mpicomp.text.config import parse_method, parse_problem, to_text
+
+T = TypeVar("T")
 
 DOWN = "f4"  # the default of ``down``
 _DEEPEST = 8  # levels of nested lists and tables; a method's ``tune`` in a study's case is at level 4
@@ -61,8 +63,13 @@ _DEEPEST = 8  # levels of nested lists and tables; a method's ``tune`` in a stud
 
 def load_suite(path: str | Path) -> Suite:
     """The suite in the file ``path``.  Raises ``ConfigError``, naming the file, if it is not one."""
+    return read_file(path, parse_suite)
+
+
+def read_file(path: str | Path, parse: Callable[[str], T]) -> T:
+    """``parse`` of the text in the file ``path``.  Raises ``ConfigError``, naming the file, if that fails."""
     try:
-        return parse_suite(Path(path).read_text(encoding="utf-8-sig"))
+        return parse(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}.") from None
     except (ConfigError, UnicodeDecodeError) as error:
@@ -137,8 +144,7 @@ def suite_of(
         if not isinstance(label, str):
             raise ConfigError(f"label = {label!r}; allowed: a text, such as {str(label)!r}.")
     for label in tune:
-        if label not in methods:
-            raise unknown("label to tune", label, methods)
+        check_known("label to tune", label, methods)
     ranges = {label: plain(tune.get(label)) for label in methods}
     down = top.get("down", DOWN)
     entries = tuple(_tuned(with_downlink(m, down), label, ranges[label]) for label, m in methods.items())
@@ -183,14 +189,8 @@ def _check_settings(top: dict[str, Any]) -> None:
     if not x:
         raise ConfigError(f"x = []; allowed: some of {', '.join(X)}.")
     for name in x:
-        check_axis("x", str(name), X)
-    check_axis("y", top.get("y", "gradient"), AXES["y"])
-
-
-def check_axis(axis: str, name: str, allowed: Collection[str]) -> None:
-    """Raise ``ConfigError`` unless ``name`` is a word for the ``axis``, "x" or "y"."""
-    if name not in allowed:
-        raise unknown(f"{axis} axis", name, allowed)
+        check_known("x axis", str(name), X)
+    check_known("y axis", top.get("y", "gradient"), AXES["y"])
 
 
 def _suite(problem: Problem, entries: tuple[Entry, ...], settings: dict[str, Any], source: str) -> Suite:
@@ -209,17 +209,17 @@ def _suite(problem: Problem, entries: tuple[Entry, ...], settings: dict[str, Any
     return Suite(problem=problem, entries=entries, source=source, **given)
 
 
-def _toml_type(setting: Setting) -> Any:
+def _toml_type(types: tuple[type, ...]) -> Any:
     """The type of a setting's value in a TOML file, where 1 may stand for 1.0."""
-    return reduce(or_, (*setting.types, *([int] if float in setting.types else [])))
+    return reduce(or_, (*types, *([int] if float in types else [])))
 
 
 SETTINGS: dict[str, Any] = {
     "title": str,
     "problem": str,
     "workers": int,
-    **{setting.name: _toml_type(setting) for setting in settings_of(Observation)},
-    **{setting.name: _toml_type(setting) for setting in settings_of(Limits)},
+    **{setting.name: _toml_type(types) for setting, types in settings_of(Observation)},
+    **{setting.name: _toml_type(types) for setting, types in settings_of(Limits)},
     "down": str,
     "x0": str | list,
     "seeds": list,
@@ -275,8 +275,7 @@ def with_downlink(method: Method, values: str) -> Method:
 def _check(what: str, table: dict[str, Any], allowed: dict[str, Any], required: Iterable[str]) -> None:
     """Raise ``ConfigError`` if a key of the table is unknown, missing, or of the wrong type."""
     for key, value in table.items():
-        if key not in allowed:
-            raise unknown(f"key of a {what}", key, allowed)
+        check_known(f"key of a {what}", key, allowed)
         if isinstance(value, bool) or not isinstance(value, allowed[key]):
             kind = getattr(allowed[key], "__name__", str(allowed[key]))
             raise ConfigError(f"{key} = {value!r}; allowed: a value of type {kind}.")

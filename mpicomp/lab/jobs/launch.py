@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from threading import Thread
 from types import FrameType
 from typing import NoReturn
 
+from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.base.interpreter import interpreter
 from mpicomp.lab.jobs import stderr
 from mpicomp.lab.jobs.launcher import Launcher, find_launcher
@@ -31,6 +32,8 @@ _ENDING, _SHARING = 10, 2
 _HEEDING = 10  # seconds after a request to end, when the user is told that the ranks have not ended yet
 _LEAVING = 2  # seconds that the processes around it have to end once mpirun has
 _PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
+_RANK = 2**25  # bytes of memory that a rank takes at least
+_ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS", "PE_HOSTFILE")  # ranks may have other hosts
 
 
 def launch(ranks: int, arguments: Sequence[str], survive: bool = False) -> int:
@@ -42,8 +45,12 @@ def launch(ranks: int, arguments: Sequence[str], survive: bool = False) -> int:
     a second one ends the job at once.  SIGUSR1 is passed on as it is, however often.  No process of the job
     outlives this one, or an mpirun that hangs.  Where a rank has said why the job ends, mpirun's
     paragraphs on that are left out.
+
+    Raises ``ConfigError`` for more ranks than this host has memory for, unless they may have other hosts.
     """
-    launcher = find_launcher().surviving() if survive else find_launcher()
+    launcher = find_launcher()
+    _refuse_beyond_memory(ranks, launcher)
+    launcher = launcher.surviving() if survive else launcher
     with TemporaryDirectory() as folder:
         status = Path(folder) / "status"
         environment = launcher.environment() | os.environ | _terminal() | {STATUS: str(status)}
@@ -51,6 +58,18 @@ def launch(ranks: int, arguments: Sequence[str], survive: bool = False) -> int:
         job = _Job(launcher, launcher.command(ranks, *interpreter(*arguments)), environment, status)
         job.wait(_patience(ranks))
         return job.exit_status()
+
+
+def _refuse_beyond_memory(ranks: int, launcher: Launcher) -> None:
+    """Raise ``ConfigError`` for more ranks than this host has memory for: mpirun would start them all."""
+    if launcher.vendor == "slurm" or launcher.options or any(name in os.environ for name in _ALLOCATIONS):
+        return
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if ranks > (room := memory // _RANK):
+        raise ConfigError(
+            f"ranks={ranks}; allowed: at most {room} on this host of {memory / 1e9:.3g} GB. Take about "
+            "as many ranks as cores: each may host many workers."
+        )
 
 
 def _terminal() -> dict[str, str]:
@@ -188,6 +207,16 @@ def _when_we_die(end: signal.Signals) -> None:
     """Called in mpirun's process before exec: it gets the signal ``end`` if its parent dies.  Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, end)
+
+
+def run_rank(main: Callable[[str], None]) -> None:
+    """Run ``main``, a rank's program, on its one argument.  Rank 0 prints an error of all ranks."""
+    try:
+        main(sys.argv[1])
+    except MpicompError as error:
+        if launched_rank() == 0:
+            print(f"mpicomp: {error}", file=sys.stderr)
+        leave(1)
 
 
 def leave(status: int) -> NoReturn:

@@ -184,6 +184,8 @@ def test_rates_and_times_as_people_write_them():
     assert [parse_time(t) for t in ("50us", "10ms", "0s")] == pytest.approx([5e-5, 1e-2, 0.0])
     assert [human_rate(r) for r in (1e8, 2.5e9, 64e3)] == ["100 Mbit/s", "2.5 Gbit/s", "64 kbit/s"]
     assert [human_time(t) for t in (2.5, 0.01, 5e-5)] == ["2.5 s", "10 ms", "50 us"]
+    assert [human_rate(r) for r in (999.4e6, 999.6e6, 999.6e3)] == ["999 Mbit/s", "1 Gbit/s", "1 Mbit/s"]
+    assert [human_time(t) for t in (0.9994, 0.9996, 0.9996e-3)] == ["999 ms", "1 s", "1 ms"]
     for bad in ("100", "fast", "1 tbit", "-1mbit"):
         with pytest.raises(ConfigError, match="such as 100mbit"):
             parse_rate(bad)

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.lab.bench.figures import draw_traffic
 from mpicomp.lab.bench.serving.compare import table
 from mpicomp.lab.bench.serving.traffic import traffic
@@ -35,6 +36,19 @@ def test_compressed_both_ways_the_busiest_of_ranks_that_all_serve_carries_less(r
 def test_the_figure_has_a_curve_for_each_method_and_way(rows):
     (axes,) = draw_traffic(rows).axes
     assert len(axes.get_lines()) == len({(r["method"], r["server"]) for r in rows}) == 6
+
+
+@pytest.mark.parametrize(("workers", "d"), [([1, 4], 100), ([4, 16], 15)])
+def test_fewer_than_two_ranks_or_a_rank_without_a_block_are_refused(workers, d):
+    with pytest.raises(ConfigError, match=rf"with d={d}; allowed: from 2 to d"):
+        next(traffic(workers, d))
+
+
+def test_a_dimension_that_a_method_cannot_take_is_named_without_a_traceback():
+    """ARC-Top-K's matrices are 250 wide."""
+    done = mpicomp("bench", "serving", "--ranks", "2", "--links", "", "--d", "100")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "\nmpicomp: width=250 does not divide the dimension d=100" in done.stderr
 
 
 def test_rounds_are_timed_by_all_ranks_that_may_average():

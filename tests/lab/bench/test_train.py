@@ -14,6 +14,7 @@ from mpicomp.lab.bench.train.target import check, chosen_rates, middle, to_targe
 from tests.support.launching import mpicomp
 
 SMALL = 10_000  # parameters
+LOSS_4 = {"transformer": 4.0}  # in nats a character
 OURS = {"dense", "Natural", "EF14, TopK 1 %", "EF21-SGDM, TopK 1 %", "DoubleSqueeze, TopK 1 %"}
 
 
@@ -94,14 +95,14 @@ def test_a_step_is_compared_with_those_that_exchange_as_often():
 @pytest.mark.parametrize("labels", [("DDP", "dense"), ("local SGD, every 8 steps", "dense, every 8 steps")])
 def test_our_dense_mean_trains_as_torch_s_does(torch, labels, optimiser):
     """The same batches, and means of the same vectors: after 40 steps scores differ by rounding."""
-    ask = Ask([("transformer", 0)], [None], loss=100.0, labels=labels, optimiser=optimiser)
+    ask = Ask([("transformer", 0)], [None], targets={"transformer": 100}, labels=labels, optimiser=optimiser)
     theirs, ours = (row["curve"][0][2] for row in contest(ask, ranks=2))
     assert ours == pytest.approx(theirs, rel=1e-3)
 
 
 def test_training_to_a_target(torch, tmp_path):
     """Contestants that communicate learn: from 4.6 nats, with equal chances, to less than 4."""
-    rows = list(contest(Ask([("transformer", 0)], [None], loss=4.0, limit=60.0), ranks=2))
+    rows = list(contest(Ask([("transformer", 0)], [None], targets=LOSS_4, limit=60.0), ranks=2))
     assert len(rows) >= 10
     assert [row["label"] for row in rows if not row["reached"]] == []
     assert all(row["curve"][-1][2] <= 4.0 and row["seconds"] > 0 for row in rows)
@@ -115,7 +116,7 @@ def test_steps_to_a_target_times_seconds_a_step(torch, tmp_path):
     ask = Ask(
         [("transformer", 0)],
         [None],
-        loss=4.0,
+        targets=LOSS_4,
         labels=["DDP", "dense"],
         grid=(1e-4, 0.05),
         seeds=(1, 2),
@@ -148,7 +149,7 @@ def test_rows_come_as_they_are_done_and_the_ranks_end_with_their_reader(torch):
     ask = Ask(
         [("transformer", 0)],
         [None],
-        loss=4.0,
+        targets=LOSS_4,
         limit=1e9,
         labels=["DDP", "dense"],
         learning={"dense": (1e-12, 1.0)},
@@ -159,7 +160,7 @@ def test_rows_come_as_they_are_done_and_the_ranks_end_with_their_reader(torch):
 
 
 def test_the_network_learns_the_bundled_digits(torch):
-    ask = Ask([("cnn", SMALL)], [None], accuracy=0.8, images="digits", labels=["dense"], most=600)
+    ask = Ask([("cnn", SMALL)], [None], targets={"cnn": 0.8}, images="digits", labels=["dense"], most=600)
     (row,) = contest(ask, ranks=2)
     assert row["reached"] and 0.8 <= row["curve"][-1][2] <= 1
 
@@ -201,7 +202,7 @@ def test_the_rates_of_the_fewest_steps_are_chosen():
 def test_outer_rates_are_tried_with_each_learning_rate(torch):
     """With three outer rates there are three trainings a learning rate, and the last has the chosen pair."""
     label = "DiLoCo, every 8 steps"
-    ask = Ask([("transformer", 0)], [None], loss=4.0, labels=[label], grid=(0.05,), most=80, seeds=(1,))
+    ask = Ask([("transformer", 0)], [None], targets=LOSS_4, labels=[label], grid=(0.05,), most=80, seeds=(1,))
     said: list[str] = []
     (row,) = to_target(ask, ranks=2, say=said.append)
     tried = [line.split("outer ")[1].split(",")[0] for line in said[:-1]]
@@ -209,7 +210,9 @@ def test_outer_rates_are_tried_with_each_learning_rate(torch):
 
 
 def test_a_training_that_diverges_has_no_number_of_steps(torch):
-    ask = Ask([("transformer", 0)], [None], loss=4.0, labels=["dense"], grid=(1e6,), most=80, seeds=(1,))
+    ask = Ask(
+        [("transformer", 0)], [None], targets=LOSS_4, labels=["dense"], grid=(1e6,), most=80, seeds=(1,)
+    )
     (row,) = to_target(ask, ranks=2)
     assert not row["reached"] and row["diverged"] == [True] and row["all_steps"] == [None]
     assert "| diverged |" in tables([row])

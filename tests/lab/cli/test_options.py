@@ -18,7 +18,6 @@ from mpicomp.lab.cli.work import submit as submit_command
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.observation import Observation
 from mpicomp.runtime.placement import Placement
-from mpicomp.runtime.resume import Resume
 
 FIELDS = [pytest.param(cls, f, id=f.name) for cls in (Limits, Observation, Placement) for f in fields(cls)]
 
@@ -72,9 +71,8 @@ def test_a_limit_of_zero_ends_a_run_at_its_start(name):
             Limits(**{name: less})
 
 
-def test_resume_has_a_member_for_each_public_value():
-    assert [Resume(value) for value in (False, True, None)] == [Resume.NO, Resume.YES, Resume.IF_BEGUN]
-    assert sorted(RESUME.values(), key=str) == sorted(Resume, key=str)
+def test_the_options_of_resuming_give_each_value_of_the_keyword():
+    assert [*RESUME.values()] == [False, True, None]
 
 
 @pytest.mark.parametrize(
@@ -86,8 +84,19 @@ def test_no_number_and_one_beyond_the_limits_are_refused(option, value):
     assert done.exit_code == 2 and f"Invalid value for '{option}'" in done.output
 
 
+@pytest.mark.parametrize("command", ["serving", "train"])
+def test_a_benchmark_of_no_place_is_refused(command):
+    done = CliRunner().invoke(root.cli, ["bench", command, "--links", "", "--no-one-host"])
+    assert isinstance(done.exception, ConfigError) and "leaves nothing to time" in str(done.exception)
+
+
 @pytest.mark.parametrize("command", [["train", "--to-target"], ["link", "link_digits"]])
 def test_a_folder_that_cannot_be_written_is_refused_before_the_benchmark(command, tmp_path):
     (tmp_path / "file").write_text("")
     done = CliRunner().invoke(root.cli, ["bench", *command, "--out", str(tmp_path / "file")])
     assert isinstance(done.exception, RecordError) and "cannot write" in str(done.exception)
+
+
+def test_a_benchmark_of_no_model_is_refused():
+    done = CliRunner().invoke(root.cli, ["bench", "train", "--d", "", "--no-transformer"])
+    assert isinstance(done.exception, ConfigError) and "leaves nothing to train" in str(done.exception)

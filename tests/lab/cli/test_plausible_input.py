@@ -18,6 +18,8 @@ from mpicomp.images import ImageModel
 from mpicomp.lab.experiment.report import plot_files, publish
 from mpicomp.lab.experiment.study import load_file, parse
 from mpicomp.lab.experiment.suite_file import parse_suite
+from mpicomp.lab.jobs.launch import launch
+from mpicomp.lab.jobs.launcher import Launcher
 from mpicomp.problems import MLP, Logistic, Quadratics, Softmax
 from mpicomp.text.config import parse_method, parse_problem
 from tests.support.launching import LIMIT
@@ -192,6 +194,12 @@ def test_an_index_that_makes_vectors_larger_than_the_memory(gamma, tmp_path, mon
         mpicomp.run(GD(gamma), Logistic(str(tmp_path / "data"), lam=0.1), workers=2, rounds=3)
 
 
+@pytest.mark.parametrize("problem", ["quadratics(d=99999999999999999999999)", "saddle(d=999999999999)"])
+def test_a_dimension_beyond_the_memory_is_told_before_a_worker_makes_a_vector(problem):
+    with pytest.raises(ConfigError, match=r"has dimension 9+: a vector takes"):
+        mpicomp.run(GD(0.1), problem, workers=2, rounds=3)
+
+
 # --- files and folders ---
 
 
@@ -300,3 +308,15 @@ def test_a_terminal_without_unicode_gets_what_it_can_show(ascii, tmp_path):
     (tmp_path / "s.toml").write_text(SUITE.format('title = "é"', ""), encoding="utf-8")
     done = shell("", "compare", str(tmp_path / "s.toml"), "--out", str(tmp_path / "c"), **ascii)
     assert done.returncode == 0, done.stderr
+
+
+# --- ranks ---
+
+
+def test_more_ranks_than_the_memory_holds_are_not_started(monkeypatch):
+    """mpirun started 2000 of 100,000 within a minute, and went on when it was told to end."""
+    monkeypatch.setattr("mpicomp.lab.jobs.launch._ALLOCATIONS", ())
+    monkeypatch.setattr("mpicomp.lab.jobs.launch.find_launcher", lambda: Launcher("mpirun", "openmpi", 5, ""))
+    monkeypatch.setattr("mpicomp.lab.jobs.launch._Job", lambda *_: pytest.fail("started"))
+    with pytest.raises(ConfigError, match=r"ranks=100000000; allowed: at most \d+ on this host of .* GB"):
+        launch(100_000_000, ["program.py"])

@@ -15,7 +15,7 @@ from mpicomp.lab.experiment.figure import draw, draw_all
 from mpicomp.lab.experiment.report import picture_of, plot_files, publish_study
 from mpicomp.lab.experiment.results import read_comparison, unfinished
 from mpicomp.lab.experiment.study import Study, load_file, parse
-from mpicomp.lab.experiment.suite import Portion, Suite
+from mpicomp.lab.experiment.suite import Suite, parse_part
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.lab.experiment.tables import cells, header
 
@@ -141,9 +141,9 @@ def test_resuming_runs_what_is_missing(tmp_path, monkeypatch):
 def test_parts_of_a_study_share_its_cases(done, tmp_path):
     """Four pieces of work, one in the first case and three in the second: two for each of two parts."""
     study = parse(STUDY)
-    compare_all(study, tmp_path, resume=None, part=Portion(2, 2))
+    compare_all(study, tmp_path, resume=None, part=parse_part("2/2"))
     assert unfinished(tmp_path / "no-noise") == 2 and unfinished(tmp_path) == 3
-    compare_all(study, tmp_path, resume=None, part=Portion(1, 2))
+    compare_all(study, tmp_path, resume=None, part=parse_part("1/2"))
     assert unfinished(tmp_path) == 0
     for case in study.cases:
         mine, whole = read_comparison(tmp_path / case.slug), read_comparison(done / case.slug)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from typing import Any
 
 from mpicomp.base.errors import MpicompError
 from mpicomp.base.interpreter import interpreter
 from mpicomp.base.units import human_bytes, human_rate
-from mpicomp.lab.bench.hosts import Hosts
+from mpicomp.lab.bench.hosts import Hosts, to_start
 from mpicomp.lab.experiment.tables import markdown_table
-from mpicomp.lab.jobs.launcher import find_launcher
 
 
 def time_averaging(
@@ -27,13 +25,8 @@ def time_averaging(
     asked = json.dumps({"dimensions": list(dimensions), "repeats": repeats})
     program = interpreter("-m", "mpicomp.lab.bench.serving.rank", asked)
     for rate in rates:
-        with ExitStack() as stack:
-            if rate is None:
-                launcher = find_launcher()
-                command, environment = launcher.command(ranks, *program), launcher.environment() | os.environ
-            else:
-                hosts = stack.enter_context(Hosts(ranks, rate))
-                command, environment = [*hosts.mpirun(), *program], hosts.environment()
+        with nullcontext() if rate is None else Hosts(ranks, rate) as hosts:
+            command, environment = to_start(program, ranks, hosts)
             done = subprocess.run(
                 command, env=environment, capture_output=True, text=True, start_new_session=True
             )

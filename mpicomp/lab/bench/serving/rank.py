@@ -6,7 +6,6 @@ Rank 0 prints a line of JSON for each method and way.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from typing import Any
@@ -17,6 +16,7 @@ from mpi4py import MPI
 from mpicomp.averaging.allreduce import sums
 from mpicomp.compressors import Lossless, Natural, TopK
 from mpicomp.lab.bench.together import seconds_a_call
+from mpicomp.lab.jobs.launch import run_rank
 from mpicomp.loops.aggregator import Aggregator
 from mpicomp.methods import DCGD, EF21SGDM, GD, ARCTopK, DoubleSqueeze, PowerSGD
 from mpicomp.methods.base import Method
@@ -33,8 +33,8 @@ _SECONDS = 1.0  # of calls in a row, about
 _MOST = 30  # calls in a row
 
 
-def measure(d: int, repeats: int) -> list[dict[str, Any]]:
-    """Seconds of a step with float32 gradients in R^d, a worker a rank; collective.
+def measure(d: int, repeats: int) -> Iterator[dict[str, Any]]:
+    """Yield the seconds of a step with float32 gradients in R^d, a worker a rank; collective.
 
     A step is a round, and two of ARC-Top-K and PowerSGD.  Each method is served by the root and by all ranks;
     vectors that are sent whole are summed by MPI_Allreduce too, and dense ones also by a bare call.  They are
@@ -45,12 +45,11 @@ def measure(d: int, repeats: int) -> list[dict[str, Any]]:
     comm = MPI.COMM_WORLD
     draw = np.random.default_rng(comm.rank)
     gradients = cycle([draw.standard_normal(d, dtype=np.float32) for _ in range(3)])
-    rows = []
     for label, method in METHODS.items():
-        ways = ["shared", "sharded", *(["allreduce"] if sums(method) else [])]
+        ways = {"shared": None, "sharded": comm.size} | ({"allreduce": None} if sums(method) else {})
         aggregators = {
-            way: Aggregator(method, like=np.zeros(d, np.float32), server=way, blocks=_blocks(way, comm.size))
-            for way in ways
+            way: Aggregator(method, like=np.zeros(d, np.float32), server=way, blocks=blocks)
+            for way, blocks in ways.items()
         }
         contestants: dict[str, Callable[[Any], object]] = dict(aggregators)
         if label == "dense":
@@ -63,15 +62,10 @@ def measure(d: int, repeats: int) -> list[dict[str, Any]]:
                 timed[way].append(seconds_a_call(comm, call, gradients, calls[way]))
         for way, found in timed.items():
             crossed = _busiest(comm, aggregators[way], way) if way in aggregators else None
-            rows.append({"method": label, "server": way, "d": d, "seconds": float(np.median(found))})
-            rows[-1] |= {"busiest_bytes": crossed}
+            seconds = float(np.median(found))
+            yield {"method": label, "server": way, "d": d, "seconds": seconds, "busiest_bytes": crossed}
         for aggregator in aggregators.values():
             aggregator.close()
-    return rows
-
-
-def _blocks(way: str, ranks: int) -> int | None:
-    return ranks if way == "sharded" else None
 
 
 def _bare(comm: MPI.Comm) -> Callable[[Any], object]:
@@ -106,9 +100,14 @@ def _busiest(comm: MPI.Comm, aggregator: Aggregator, way: str) -> float | None:
     return max(*sent, got_by_root) / aggregator.steps
 
 
-if __name__ == "__main__":
-    asked = json.loads(sys.argv[1])
+def main(text: str) -> None:
+    """Time what the JSON ``text`` asks for."""
+    asked = json.loads(text)
     for d in asked["dimensions"]:
         for row in measure(d, asked["repeats"]):
             if MPI.COMM_WORLD.rank == 0:
                 print(json.dumps({"ranks": MPI.COMM_WORLD.size, **row}), flush=True)
+
+
+if __name__ == "__main__":
+    run_rank(main)

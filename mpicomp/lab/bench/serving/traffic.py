@@ -12,6 +12,7 @@ import numpy as np
 
 from mpicomp.averaging.sharded import Sharded
 from mpicomp.base.blocks import Blocks
+from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.compressors import Lossless, TopK
 from mpicomp.keys import Key
@@ -34,8 +35,11 @@ def traffic(workers: Sequence[int], d: int) -> Iterator[dict[str, Any]]:
     """Yield, for each method and number of workers, the bytes sent and received by the busiest rank.
 
     Gradients are random and independent, so the workers' TopK supports are too.  With the root, its broadcast
-    counts once for each receiver.  All ranks serve a block each, where they serve their share.
+    counts once for each receiver.  All ranks serve a block each, where they serve their share.  Raises
+    ``ConfigError`` if there are fewer coordinates than workers, or fewer than 2 workers.
     """
+    if not 2 <= min(workers) <= max(workers) <= d:
+        raise ConfigError(f"workers={list(workers)} with d={d}; allowed: from 2 to d, a block for each rank.")
     for label, method in METHODS.items():
         for n in workers:
             for server, blocks in (("shared", None), ("sharded", Blocks.cut(Parts.single(d), n))):

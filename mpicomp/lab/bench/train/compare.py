@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from subprocess import PIPE, Popen
 from tempfile import TemporaryFile
 from typing import Any
@@ -21,8 +20,7 @@ from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.base.interpreter import interpreter
 from mpicomp.base.units import one_line
-from mpicomp.lab.bench.hosts import CONTROL, Hosts
-from mpicomp.lab.jobs.launcher import find_launcher
+from mpicomp.lab.bench.hosts import CONTROL, Hosts, to_start
 
 RANKS = 4
 # Learning rates by optimiser, the usual one first.
@@ -36,9 +34,9 @@ class Ask:
     models     pairs of "cnn" and about how many parameters, or of "transformer" and 0
     rates      rates of the links, bits a second; None: the four ranks are on this host
     steps      the timed steps of each contestant; a few more are taken to fill its turns
-    accuracy   None: time steps only; else train the CNN to this test accuracy
+    targets    the "cnn"'s, a test accuracy, and the "transformer"'s, a loss in nats a character; without one,
+               steps are timed only
     images     the images that train the CNN, "fashion_mnist" or "digits"
-    loss       None: time steps only; else train the transformer to this loss, in nats a character
     limit      seconds of training after which a contestant has missed the target
     most       steps of training after which it has missed the target; None: as many as it takes
     optimiser  "sgd", with momentum, or "adamw", in the ranks; see ``mpicomp.lab.bench.train.contestants``
@@ -52,9 +50,8 @@ class Ask:
     models: Sequence[tuple[str, int]]
     rates: Sequence[float | None]
     steps: int = 40
-    accuracy: float | None = None
+    targets: Mapping[str, float] = field(default_factory=dict)
     images: str = "fashion_mnist"
-    loss: float | None = None
     limit: float = 600.0
     most: int | None = None
     optimiser: str = "sgd"
@@ -66,10 +63,6 @@ class Ask:
 
     def __post_init__(self) -> None:
         check_choice("optimiser", self.optimiser, tuple(RATES))
-
-    def targets(self) -> dict[str, float | None]:
-        """The target of each kind of model; None where steps are timed."""
-        return {"cnn": self.accuracy, "transformer": self.loss}
 
 
 def named(texts: Sequence[str], optimiser: str = "sgd") -> list[str]:
@@ -96,8 +89,7 @@ def contest(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
     """
     _need_torch()
     for rate in ask.rates:
-        with ExitStack() as stack:
-            hosts = None if rate is None else stack.enter_context(Hosts(ranks, rate))
+        with nullcontext() if rate is None else Hosts(ranks, rate) as hosts:
             for model, d in ask.models:
                 fields = ("steps", "limit", "most", "learning", "grid", "images", "optimiser")
                 asked = {name: getattr(ask, name) for name in fields}
@@ -105,7 +97,7 @@ def contest(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
                 if unknown := set(labels) - set(named((), ask.optimiser)):
                     raise ConfigError(f"no contestant with {ask.optimiser} is called {min(unknown)!r}.")
                 asked |= {"labels": labels, "seeds": list(ask.seeds), "usual": RATES[ask.optimiser][0]}
-                asked |= {"model": model, "d": d, "target": ask.targets()[model]}
+                asked |= {"model": model, "d": d, "target": ask.targets.get(model)}
                 for row in _job(asked, hosts, ranks):
                     yield {"rate": rate, "ranks": ranks, "optimiser": ask.optimiser, **row}
 
@@ -117,16 +109,12 @@ def _need_torch() -> None:
 
 def _job(asked: dict[str, Any], hosts: Hosts | None, ranks: int) -> Iterator[dict[str, Any]]:
     """The rows of one launch, each as soon as rank 0 prints it."""
-    program = interpreter("-m", "mpicomp.lab.bench.train.rank")
     if hosts is None:
-        launcher = find_launcher()
-        command = launcher.command(ranks, *program)
-        environment = launcher.environment() | os.environ
         where: dict[str, Any] = {"interface": "lo", "address": "127.0.0.1", "port": _free_port()}
     else:
-        command, environment = [*hosts.mpirun(), *program], hosts.environment()
         where = {"interface": "eth0", "address": f"{CONTROL}.1", "port": 29500}
-    command.append(json.dumps(asked | where))
+    program = interpreter("-m", "mpicomp.lab.bench.train.rank", json.dumps(asked | where))
+    command, environment = to_start(program, ranks, hosts)
     with TemporaryFile("w+") as errors:
         job = Popen(command, env=environment, stdout=PIPE, stderr=errors, text=True, start_new_session=True)
         with job:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,42 +49,38 @@ def _sgd(parameters: Iterable[nn.Parameter], lr: float) -> Optimizer:
 INNER: dict[str, Inner] = {"sgd": _sgd, "adamw": torch.optim.AdamW}  # by their names in ``Ask``
 
 
-class Trainer(Protocol):
+class Trainer:
     """A model in training, one replica a rank.
+
+    torch says nothing of the phases of a step and the bytes of messages, and keeps no second model.
 
     every  steps from one exchange to the next
     """
 
     model: nn.Module
     every: int
+    _optimizer: Any
 
     def step(self, x: Tensor, y: Tensor) -> None:
         """One step on this rank's batch."""
+        self._optimizer.zero_grad()
+        F.cross_entropy(self.model(x), y).backward()
+        self._optimizer.step()
 
     def seconds(self) -> dict[str, float]:
         """This rank's seconds by phase so far; empty where they are not known."""
-
-    def common(self) -> AbstractContextManager[None]:
-        """In the ``with`` block the model has the parameters that all ranks have in common."""
-
-    def payload(self) -> tuple[int, int]:
-        """Bytes of messages so far, up and down, of all ranks, on rank 0; collective.  Zeros if not known."""
-
-
-class _Torch:
-    """torch says nothing of the phases of a step and the bytes of messages, and keeps no second model."""
-
-    def seconds(self) -> dict[str, float]:
         return {}
 
     def common(self) -> AbstractContextManager[None]:
+        """In the ``with`` block the model has the parameters that all ranks have in common."""
         return nullcontext()
 
     def payload(self) -> tuple[int, int]:
+        """Bytes of messages so far, up and down, of all ranks, on rank 0; collective.  Zeros if not known."""
         return 0, 0
 
 
-class TorchDDP(_Torch):
+class TorchDDP(Trainer):
     """torch's DDP over gloo, with the given hook.
 
     one_bucket  all gradients in one bucket.  By default the first bucket is of 1 MiB, and where there is a
@@ -114,7 +110,7 @@ class TorchDDP(_Torch):
         self._optimizer.step()
 
 
-class TorchLocal(_Torch):
+class TorchLocal(Trainer):
     """torch's local SGD: each rank steps for itself, ``PeriodicModelAverager`` averages the models over gloo.
 
     every  steps from one averaging to the next
@@ -127,13 +123,11 @@ class TorchLocal(_Torch):
         self._averager = PeriodicModelAverager(period=every, warmup_steps=every - 1)
 
     def step(self, x: Tensor, y: Tensor) -> None:
-        self._optimizer.zero_grad()
-        F.cross_entropy(self.model(x), y).backward()
-        self._optimizer.step()
+        super().step(x, y)
         self._averager.average_parameters(self.model.parameters())
 
 
-class Ours:
+class Ours(Trainer):
     """An optimiser of torch in ``Compressed``, with the mean gradient as ``method`` estimates it.
 
     every    steps of a rank's own from one exchange to the next, ``sync_every``
@@ -154,11 +148,6 @@ class Ours:
         if outer is not None:
             options["outer"] = torch.optim.SGD(model.parameters(), **outer)
         self._optimizer = Compressed(optimiser, method, module=model, sync_every=every, **options)
-
-    def step(self, x: Tensor, y: Tensor) -> None:
-        self._optimizer.zero_grad()
-        F.cross_entropy(self.model(x), y).backward()
-        self._optimizer.step()
 
     def seconds(self) -> dict[str, float]:
         return self._optimizer.seconds
@@ -242,8 +231,23 @@ _SPARSE_LOCO = EFSGD(_few_bits(0.03), 1.0, down=Lossless(forward=True), decay=0.
 _BOTH_WAYS = DoubleSqueeze(_few_bits(0.05), _few_bits(0.2), 1.0, decay=0.95, average="senders")
 _DELAYED: dict[str, Any] = {"delay": 2, "keep": "delay"}
 _LOCAL = f"every {EVERY} steps"
-_DILOCO_OUTER = (0.7, 0.5, 0.3)
-_SPARSE_OUTER = (0.7, 0.5, 1.0)
+
+
+def _ef21(label: str, timed: bool = False, **options: Any) -> Contestant:
+    """EF21-SGDM, which has a momentum of its own, by plain SGD with twice the learning rate."""
+    return Contestant(label, "ours", _ours(_EF21, times=_TWICE, **options), timed, own=True)
+
+
+def _diloco(label: str, method: Method) -> Contestant:
+    """Local steps, then an outer one with momentum."""
+    trainer = _ours(method, EVERY, outer_momentum=MOMENTUM)
+    return Contestant(label, "ours", trainer, outer=(0.7, 0.5, 0.3))
+
+
+def _sparse(label: str, method: Method, **options: Any) -> Contestant:
+    """Local steps, then an outer one without momentum, of SparseLoCo's rates."""
+    return Contestant(label, "ours", _ours(method, EVERY, **options), outer=(0.7, 0.5, 1.0))
+
 
 CONTESTANTS = [
     Contestant("no communication", "floor", _torch(sync=False)),
@@ -256,17 +260,9 @@ CONTESTANTS = [
     Contestant("dense", "ours", _ours(_DENSE)),
     Contestant("Natural", "ours", _ours(DCGD(Natural(), gamma=1.0))),
     Contestant("EF14, TopK 1 %", "ours", _ours(EF14(_TOP, gamma=1.0))),
-    Contestant("EF21-SGDM, TopK 1 %", "ours", _ours(_EF21, times=_TWICE), own=True),
-    Contestant(
-        "EF21-SGDM, TopK 1 %, overlapped", "ours", _ours(_EF21, overlap=True, times=_TWICE), True, own=True
-    ),
-    Contestant(
-        "EF21-SGDM, TopK 1 %, by the root",
-        "ours",
-        _ours(_EF21, server="shared", times=_TWICE),
-        True,
-        own=True,
-    ),
+    _ef21("EF21-SGDM, TopK 1 %"),
+    _ef21("EF21-SGDM, TopK 1 %, overlapped", timed=True, overlap=True),
+    _ef21("EF21-SGDM, TopK 1 %, by the root", timed=True, server="shared"),
     Contestant("DoubleSqueeze, TopK 1 %", "ours", _ours(_SQUEEZED)),
     Contestant("DoubleSqueeze, TopK 1 %, overlapped", "ours", _ours(_SQUEEZED, overlap=True), True),
     Contestant("PowerSGD, rank 2", "ours", _ours(PowerSGD(r=2, gamma=1.0))),
@@ -275,44 +271,15 @@ CONTESTANTS = [
     ),
     Contestant(f"dense, {_LOCAL}", "ours", _ours(_DENSE, EVERY)),
     Contestant(f"DoubleSqueeze, {_LOCAL}", "ours", _ours(_SQUEEZED, EVERY)),
-    Contestant(
-        f"DiLoCo, {_LOCAL}", "ours", _ours(_DENSE, EVERY, outer_momentum=MOMENTUM), outer=_DILOCO_OUTER
-    ),
-    *(
-        Contestant(
-            f"DiLoCo, {bits} bits both ways, {_LOCAL}",
-            "ours",
-            _ours(_of_bits(bits), EVERY, outer_momentum=MOMENTUM),
-            outer=_DILOCO_OUTER,
-        )
-        for bits in (8, 4)
-    ),
-    Contestant(f"SparseLoCo, {_LOCAL}", "ours", _ours(_SPARSE_LOCO, EVERY), outer=_SPARSE_OUTER),
-    Contestant(
-        f"SparseLoCo, {_LOCAL}, delayed by 2",
-        "ours",
-        _ours(_SPARSE_LOCO, EVERY, **_DELAYED),
-        outer=_SPARSE_OUTER,
-    ),
-    Contestant(
-        f"SparseLoCo, {_LOCAL}, delayed by 2, in 2 fragments",
-        "ours",
-        _ours(_SPARSE_LOCO, EVERY, fragments=2, **_DELAYED),
-        outer=_SPARSE_OUTER,
-    ),
-    Contestant(f"SparseLoCo both ways, {_LOCAL}", "ours", _ours(_BOTH_WAYS, EVERY), outer=_SPARSE_OUTER),
-    Contestant(
-        f"SparseLoCo both ways, half ahead, {_LOCAL}",
-        "ours",
-        _ours(_BOTH_WAYS, EVERY, ahead=0.5),
-        outer=_SPARSE_OUTER,
-    ),
-    Contestant(
-        f"SparseLoCo both ways, {_LOCAL}, delayed by 2",
-        "ours",
-        _ours(_BOTH_WAYS, EVERY, **_DELAYED),
-        outer=_SPARSE_OUTER,
-    ),
+    _diloco(f"DiLoCo, {_LOCAL}", _DENSE),
+    _diloco(f"DiLoCo, 8 bits both ways, {_LOCAL}", _of_bits(8)),
+    _diloco(f"DiLoCo, 4 bits both ways, {_LOCAL}", _of_bits(4)),
+    _sparse(f"SparseLoCo, {_LOCAL}", _SPARSE_LOCO),
+    _sparse(f"SparseLoCo, {_LOCAL}, delayed by 2", _SPARSE_LOCO, **_DELAYED),
+    _sparse(f"SparseLoCo, {_LOCAL}, delayed by 2, in 2 fragments", _SPARSE_LOCO, fragments=2, **_DELAYED),
+    _sparse(f"SparseLoCo both ways, {_LOCAL}", _BOTH_WAYS),
+    _sparse(f"SparseLoCo both ways, half ahead, {_LOCAL}", _BOTH_WAYS, ahead=0.5),
+    _sparse(f"SparseLoCo both ways, {_LOCAL}, delayed by 2", _BOTH_WAYS, **_DELAYED),
     Contestant("Dion, rank 1/4", "ours", _ours(Dion(r=0.25, gamma=1.0), times=0.2), own=True),
     Contestant("1-bit Adam", "ours", _ours(OneBitAdam(warmup=80, gamma=1.0), times=_OF_ADAM), own=True),
 ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -22,10 +21,10 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 
-from mpicomp.base.errors import DivergedError, MpicompError
+from mpicomp.base.errors import DivergedError
 from mpicomp.lab.bench.train.contestants import CONTESTANTS, INNER, Contestant, Trainer
 from mpicomp.lab.bench.train.models import Task, task
-from mpicomp.lab.jobs.launch import leave
+from mpicomp.lab.jobs.launch import run_rank
 
 _WARM_UP = 8  # steps: DDP makes its buckets anew after the first, its PowerSGD hook starts with the third
 _TURN = 8  # steps of a contestant's turn
@@ -232,9 +231,4 @@ def main(text: str) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1])
-    except MpicompError as error:  # raised on all ranks
-        if comm.rank == 0:
-            print(f"mpicomp: {error}", file=sys.stderr)
-        leave(1)
+    run_rank(main)

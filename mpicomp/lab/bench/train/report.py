@@ -13,6 +13,8 @@ from mpicomp.base.units import human_bytes
 from mpicomp.lab.bench.figures import place
 from mpicomp.lab.experiment.tables import markdown_table
 
+OVER = ("× DDP", "× best of torch")  # the columns of ``_over``
+
 
 def publish(rows: Sequence[dict[str, Any]], folder: Path, said: str = "") -> None:
     """Write train.jsonl and train.md into ``folder``, and train.png if trainings to a target have a score.
@@ -64,18 +66,7 @@ def _digits(value: float) -> str:
 
 
 def _steps(group: Sequence[dict[str, Any]]) -> str:
-    head = [
-        "",
-        "ms a step",
-        "quartiles",
-        "× DDP",
-        "× best of torch",
-        "up",
-        "down",
-        "link",
-        "link's ms",
-        "phases, ms",
-    ]
+    head = ["", "ms a step", "quartiles", *OVER, "up", "down", "link", "link's ms", "phases, ms"]
     lines = []
     for row in group:
         low, middle, high = (f"{1e3 * row[name]:.3g}" for name in ("low", "seconds", "high"))
@@ -97,7 +88,7 @@ def _steps(group: Sequence[dict[str, Any]]) -> str:
 
 
 def _to_target(group: Sequence[dict[str, Any]]) -> str:
-    head = ["", "seconds", "steps", "× DDP", "× best of torch", "last score"]
+    head = ["", "seconds", "steps", *OVER, "last score"]
     references, lines = _references(group), []
     for row in group:
         missed = "" if row["reached"] else "> "
@@ -120,19 +111,7 @@ def _steps_to_target(group: Sequence[dict[str, Any]]) -> str:
         f"{ranks} ranks on one host; seconds and the link's bytes are the steps times what a step takes and "
         "sends here."
     )
-    head = [
-        "",
-        "rates",
-        "steps",
-        "range",
-        "ms a step",
-        "seconds",
-        "range",
-        "× DDP",
-        "× best of torch",
-        "link",
-        "messages",
-    ]
+    head = ["", "rates", "steps", "range", "ms a step", "seconds", "range", *OVER, "link", "messages"]
     references, lines = _references(group), []
     for row in group:
         missed = "" if row["reached"] else "> "

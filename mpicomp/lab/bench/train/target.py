@@ -14,6 +14,8 @@ from typing import Any
 
 from mpicomp.lab.bench.train.compare import RANKS, Ask, contest
 
+CONTESTANT = ("rate", "ranks", "optimiser", "label", "side", "every", "model", "d")  # as timed and as trained
+
 
 def to_target(
     ask: Ask, ranks: int = RANKS, say: Callable[[str], object] = lambda line: None
@@ -36,7 +38,7 @@ def to_target(
         trained: dict[str, list[dict[str, Any]]] = {}
         for row in _saying(contest(replace(here, grid=(), learning=learning), ranks), say):
             trained.setdefault(row["label"], []).append(row)
-        timing = replace(asked, accuracy=None, loss=None, labels=list(trained), grid=())
+        timing = replace(asked, targets={}, labels=list(trained), grid=())
         say("the time of a step, on each link")
         for timed in contest(timing, ranks):
             yield _together(timed, trained[timed["label"]], ask.images)
@@ -70,12 +72,10 @@ def check(row: dict[str, Any], limit: float = 600.0) -> dict[str, Any]:
 
     Returns the row of ``contest``.
     """
-    accuracy, loss = (row["target"], None) if row["model"] == "cnn" else (None, row["target"])
     ask = Ask(
         models=[(row["model"], row["d"])],
         rates=[row["rate"]],
-        accuracy=accuracy,
-        loss=loss,
+        targets={row["model"]: row["target"]},
         images=row["images"],
         limit=limit,
         optimiser=row["optimiser"],
@@ -103,14 +103,7 @@ def _together(timed: dict[str, Any], trained: Sequence[dict[str, Any]], images: 
     most = max(row["steps"] for row in trained)
     reached, ours = middle(steps) is not None, timed["side"] == "ours"
     return {
-        "rate": timed["rate"],
-        "ranks": timed["ranks"],
-        "optimiser": timed["optimiser"],
-        "label": timed["label"],
-        "side": timed["side"],
-        "every": timed["every"],
-        "model": timed["model"],
-        "d": timed["d"],
+        **{name: timed[name] for name in CONTESTANT},
         "target": trained[0]["target"],
         "images": images,
         "lr": trained[0]["lr"],

@@ -1,0 +1,87 @@
+"""The records of a method of one's own hold the same shapes and types in every round, in fields alone.
+
+A record of another shape or type than at the start makes checkpoints that cannot be loaded.  What a step
+keeps in a record besides its fields is in no checkpoint, so a resumed run would go on without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cached_property
+from inspect import getattr_static
+from typing import Any
+
+import numpy as np
+
+from mpicomp import kernels
+from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.methods.base import Method
+from mpicomp.runtime.saved import fitting
+
+
+class Kept:
+    """What ``records``, dataclasses by name as in a checkpoint, hold at the start of ``method``."""
+
+    def __init__(self, method: Method, records: Mapping[str, Any]) -> None:
+        self._method, self._kinds, self._besides = (
+            type(method).__name__,
+            _kinds_of(records),
+            _besides(records),
+        )
+
+    def check(self, records: Mapping[str, Any]) -> None:
+        """Raise ``ConfigError`` if a step has changed a shape or a type, or set what is no field."""
+        try:
+            for record_name, record in records.items():
+                for f in fields(record):
+                    name, value = f"{record_name}.{f.name}", getattr(record, f.name)
+                    if name in self._kinds and not _is_alike(value, self._kinds[name]):
+                        fitting(name, value, self._kinds[name])
+        except RecordError as error:
+            raise ConfigError(
+                f"{self._method} has changed what it keeps, so that no checkpoint could be loaded: {error}. "
+                "Keep shape and type, as r.x[:] = .. does."
+            ) from None
+        for path, (kind, value) in sorted(_besides(records).items()):
+            if path not in self._besides or self._besides[path][1] is not value:
+                name = path.rpartition(".")[2]
+                raise ConfigError(
+                    f"{self._method} sets {path}, which is no field of {kind}, so that a resumed run would "
+                    f"lose it. Declare {name} in {kind}, with a type, as in `steps: int = 0`."
+                )
+
+
+def _kinds_of(records: Mapping[str, Any]) -> dict[str, Any]:
+    """An array or a number of the shape and type of each field, by the name that it has in a checkpoint."""
+    kinds: dict[str, Any] = {}
+    for record_name, record in records.items():
+        for f in fields(record):
+            value = getattr(record, f.name)
+            if isinstance(value, np.ndarray):
+                kinds[f"{record_name}.{f.name}"] = np.broadcast_to(np.zeros((), value.dtype), value.shape)
+            elif not kernels.on_device(value):
+                kinds[f"{record_name}.{f.name}"] = value
+    return kinds
+
+
+def _besides(records: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """What ``records`` hold besides their fields: the record's class and the value, by record and name.
+
+    Cached properties are left out, since they can be computed again.
+    """
+    found: dict[str, tuple[str, Any]] = {}
+    for record_name, record in records.items():
+        kind, held = type(record), getattr(record, "__dict__", {})
+        if len(held) == len(fields(record)):
+            continue
+        for name in held.keys() - {f.name for f in fields(record)}:
+            if not isinstance(getattr_static(kind, name, None), cached_property):
+                found[f"{record_name}.{name}"] = kind.__name__, held[name]
+    return found
+
+
+def _is_alike(value: Any, kind: Any) -> bool:
+    """Whether ``value`` is an array of the shape and type of ``kind``, as nearly all are in every round."""
+    both = isinstance(value, np.ndarray) and isinstance(kind, np.ndarray)
+    return both and value.shape == kind.shape and value.dtype == kind.dtype
