@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from fractions import Fraction
 from math import inf
 from numbers import Real
@@ -82,34 +83,26 @@ def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ConfigError(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}.")
 
 
-def check_probability(name: str, value: float) -> None:
-    """Raise ``ConfigError`` unless 0 < value <= 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        raise ConfigError(f"{name}={value!r}; allowed: a probability above 0 and at most 1.")
+def number(allowed: str, holds: Callable[[float], bool]) -> Callable[[str, Any], None]:
+    """A check of a name and a value: a number, not a bool, for which ``holds`` is true."""
+
+    def check(name: str, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not holds(value):
+            raise ConfigError(f"{name}={one_line(value)}; allowed: {allowed}.")
+
+    return check
 
 
-def check_rate(name: str, value: float) -> None:
-    """Raise ``ConfigError`` unless 0 < value <= 1, for a number that is no probability."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        raise ConfigError(f"{name}={value!r}; allowed: a number above 0 and at most 1.")
-
-
-def check_share(name: str, value: float) -> None:
-    """Raise ``ConfigError`` unless 0 <= value <= 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ConfigError(f"{name}={value!r}; allowed: a number from 0 to 1.")
+check_probability = number("a probability above 0 and at most 1", lambda v: 0 < v <= 1)
+check_rate = number("a number above 0 and at most 1", lambda v: 0 < v <= 1)
+check_share = number("a number from 0 to 1", lambda v: 0 <= v <= 1)
+check_momentum = number("a number from 0 up to, but not, 1", lambda v: 0 <= v < 1)
 
 
 def check_switch(name: str, value: bool) -> None:
     """Raise ``ConfigError`` unless ``value`` is True or False."""
     if not isinstance(value, bool):
         raise ConfigError(f"{name}={value!r}; allowed: True or False.")
-
-
-def check_momentum(name: str, value: float) -> None:
-    """Raise ``ConfigError`` unless 0 <= value < 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise ConfigError(f"{name}={value!r}; allowed: a number from 0 up to, but not, 1.")
 
 
 def check_step(name: str, value: float | str) -> None:

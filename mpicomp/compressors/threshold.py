@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
-from numbers import Real
 from sys import float_info
 from typing import ClassVar
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
+from mpicomp.base.checks import number
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.formats import check_format
 from mpicomp.codecs.count import decode_count
 from mpicomp.codecs.sparse import add_sparse, encode_sparse, sparse_indices
 from mpicomp.compressors.base import Absolute, Array, Support
 from mpicomp.keys import Key
+
+_check_lam = number("a finite threshold of 0 or above", lambda v: 0 <= v <= float_info.max)
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,7 @@ class HardThreshold(Absolute):
     values: str = "f4"
 
     def __post_init__(self) -> None:
-        if (
-            isinstance(self.lam, bool)
-            or not isinstance(self.lam, Real)
-            or not 0 <= self.lam <= float_info.max
-        ):
-            raise ConfigError(f"lam={self.lam!r}; allowed: a finite threshold of 0 or above.")
+        _check_lam("lam", self.lam)
         object.__setattr__(self, "lam", float(self.lam))
         check_format(self.values)
 

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Self
 import numpy as np
 
 from mpicomp.base.blocks import Blocks
-from mpicomp.base.checks import check_positive_integer
+from mpicomp.base.checks import check_positive_integer, number
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
 from mpicomp.compressors import Identity, Lossless, Unbiased
@@ -32,10 +32,7 @@ from mpicomp.methods.support.estimating import TwoPoints
 from mpicomp.methods.support.variance_theory import balanced_probability, probability, variance
 from mpicomp.problems.base import Constants
 
-
-def _check_distance(name: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-300 <= value <= 1e300:
-        raise ConfigError(f"{name}={one_line(value)}; allowed: a distance, from 1e-300 to 1e300.")
+_check_distance = number("a distance, from 1e-300 to 1e300", lambda v: 1e-300 <= v <= 1e300)
 
 
 def _check_count(name: str, value: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
-from mpicomp.base.checks import check_positive_integer
+from mpicomp.base.checks import check_positive_integer, number
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Contractive, Identity, Lossless
 from mpicomp.compressors.base import Array
@@ -21,15 +21,8 @@ from mpicomp.methods.support.averaging import Each
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
-
-def _check_noise(name: str, value: float) -> None:
-    if not isinstance(value, int | float) or not 0 <= value < inf:
-        raise ConfigError(f"{name}={value!r}; allowed: the size of the noise, a number from 0 up.")
-
-
-def _check_distance(name: str, value: float) -> None:
-    if not isinstance(value, int | float) or not 0 < value < inf:
-        raise ConfigError(f"{name}={value!r}; allowed: a distance above 0, or None for no such reset.")
+_check_noise = number("the size of the noise, a number from 0 up", lambda v: 0 <= v < inf)
+_check_distance = number("a distance above 0, or None for no such reset", lambda v: 0 < v < inf)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pytest
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors import Absolute, Contractive, Natural, TopK
-from mpicomp.methods import METHODS, Method
+from mpicomp.methods import METHODS, Method, PerturbedSGD, TwoDirection
 from mpicomp.methods import parameters as types
 from mpicomp.methods.parameters import StepSize, checks_of
 from mpicomp.methods.support.starts import EstimateStart, Start
@@ -92,6 +92,15 @@ def test_every_field_of_every_method_is_checked(method):
     checks = checks_of(method)
     assert list(checks) == [f.name for f in fields(method)]
     assert not any(isinstance(check, types.Anything) for check in checks.values())
+
+
+@pytest.mark.parametrize("field", ["r", "R"])
+def test_a_switch_is_no_number(field):
+    PerturbedSGD(TopK(k=2), 0.1, **{"r": 1, field: 1})
+    with pytest.raises(ConfigError, match=f"{field}=True; allowed: "):
+        PerturbedSGD(TopK(k=2), 0.1, **{"r": 1, field: True})
+    with pytest.raises(ConfigError, match=r"r=True; allowed: the weight of the downlink"):
+        TwoDirection(TopK(k=2), Natural(), r=True)
 
 
 # --- declarations ---
