@@ -116,7 +116,6 @@ class ByzVRMARINA(TwoPointMethod):
 
     recalled: ClassVar[str] = "the algorithm; centred clipping"
     paper: ClassVar[str] = "Gorbunov, Horváth, Richtárik, Gidel, Byz-VR-MARINA (ICLR 2023), Algorithm 1"
-    needs_function: ClassVar[bool] = True  # at two points
 
     @dataclass
     class Server:
