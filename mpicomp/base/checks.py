@@ -54,12 +54,6 @@ def resolve_count(k: int | float, d: int) -> int:
     return count
 
 
-def check_positive_integer(name: str, value: int) -> None:
-    """Raise ``ConfigError`` unless ``value`` is a positive integer."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"{name}={value!r}; allowed: a positive integer.")
-
-
 def as_integer(name: str, value: Any, least: int = 1, most: int = 2**63 - 1) -> int:
     """``value`` as an int.  Raises ``ConfigError`` unless it is an integer from ``least`` to ``most``."""
     try:
@@ -83,16 +77,22 @@ def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ConfigError(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}.")
 
 
-def number(allowed: str, holds: Callable[[float], bool]) -> Callable[[str, Any], None]:
-    """A check of a name and a value: a number, not a bool, for which ``holds`` is true."""
+def number(allowed: str, holds: Callable[[float], bool], of: Any = int | float) -> Callable[[str, Any], None]:
+    """A check of a name and a value: a number of the kind ``of``, not a bool, for which ``holds`` is true."""
 
     def check(name: str, value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not holds(value):
+        if isinstance(value, bool) or not isinstance(value, of) or not holds(value):
             raise ConfigError(f"{name}={one_line(value)}; allowed: {allowed}.")
 
     return check
 
 
+def integer(allowed: str, holds: Callable[[float], bool]) -> Callable[[str, Any], None]:
+    """``number`` for integers alone."""
+    return number(allowed, holds, int)
+
+
+check_positive_integer = integer("a positive integer", lambda v: v >= 1)
 check_probability = number("a probability above 0 and at most 1", lambda v: 0 < v <= 1)
 check_rate = number("a number above 0 and at most 1", lambda v: 0 < v <= 1)
 check_share = number("a number from 0 to 1", lambda v: 0 <= v <= 1)

@@ -190,6 +190,7 @@ Count = Annotated[int | float | None, Value(check_count, also=(None,))]
 BatchSize = Count  # of a worker's samples
 
 PositiveInteger = Annotated[int, Value(check_positive_integer)]
+PositiveIntegerOrNone = Annotated[int | None, Value(check_positive_integer, also=(None,))]
 Switch = Annotated[bool, Value(check_switch)]
 ValueFormat = Annotated[str, Value(_check_format)]  # of the numbers on the wire
 PartsOfX = Annotated[Parts | None, Value(_check_parts)]  # None until ``bound`` sets those of the problem

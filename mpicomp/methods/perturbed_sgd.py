@@ -10,13 +10,13 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
-from mpicomp.base.checks import check_positive_integer, number
+from mpicomp.base.checks import number
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Contractive, Identity, Lossless
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key, Stream, cached_draw
 from mpicomp.methods.base import Message, Method, Nothing
-from mpicomp.methods.parameters import BatchSize, StepSize, Value
+from mpicomp.methods.parameters import BatchSize, PositiveIntegerOrNone, StepSize, Value
 from mpicomp.methods.support.averaging import Each
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
@@ -53,7 +53,7 @@ class PerturbedSGD(Method):
     C: Contractive
     eta: StepSize
     r: Annotated[float, Value(_check_noise)]
-    I_reset: Annotated[int | None, Value(check_positive_integer, also=(None,))] = None
+    I_reset: PositiveIntegerOrNone = None
     R: Annotated[float | None, Value(_check_distance, also=(None,))] = None
     batch: BatchSize = None
     dense: Identity = Identity()

@@ -43,6 +43,7 @@ TYPES = {
     "RateOrZero": ([None, 0, 0.0, 1, 0.5], {"a number from 0 to 1": [-0.1, 1.5, True, False, "theory"]}),
     "Count": ([None, 1, 10**9, 0.5], {COUNT: [0, -1, 1.0, 0.0, 1.5, True, "all"]}),
     "BatchSize": ([None, 1, 10**9, 0.5], {COUNT: [0, -1, 1.0, 0.0, 1.5, True, "all"]}),
+    "PositiveIntegerOrNone": ([None, 1], {"a positive integer": [0, 1.0, True, "1"]}),
     "PositiveInteger": ([1, 10**9], {"a positive integer": [0, -1, 1.0, True, None, "1"]}),
     "ValueFormat": (["f8", "f4", "bf16"], {"value format": ["f3", 4, None]}),
     "PartsOfX": ([None, Parts((Part("x", (3, 2)),))], {"allowed: Parts, or None": [(3, 2), "x"]}),
