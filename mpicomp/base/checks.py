@@ -73,7 +73,7 @@ def as_seed(seed: Any) -> int:
 
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raise ``ConfigError`` unless ``value`` is one of ``allowed``."""
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise ConfigError(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}.")
 
 

@@ -15,6 +15,7 @@ from mpicomp.compressors import Absolute, Contractive, Natural, TopK
 from mpicomp.methods import METHODS, Method, PerturbedSGD, TwoDirection
 from mpicomp.methods import parameters as types
 from mpicomp.methods.parameters import StepSize, checks_of
+from mpicomp.methods.support.lmo_method import Norm, RateOrDecreasing
 from mpicomp.methods.support.starts import EstimateStart, Start
 from mpicomp.problems import Constants
 
@@ -30,7 +31,7 @@ TYPES = {
         {POSITIVE: [0, -1.0, inf, nan, True, None, "theory*0", "x"]},
     ),
     "Curvature": ([0.5, 7, "theory", "theory*0.5"], {POSITIVE: [0, 0.0, -1.0, True, None, "theory+1"]}),
-    "CurvatureOrZero": ([0, 0.0, 7, "theory"], {POSITIVE: [-1.0, inf, True, None, ""]}),
+    "CurvatureOrZero": ([0, 0.0, 7, "theory"], {POSITIVE: [-1.0, inf, True, False, None, ""]}),
     "Probability": ([1, 1.0, 1e-9], {IN_0_1: [0, 0.0, 1.5, nan, True, None, "theory"]}),
     "ProbabilityOrDefault": ([None, 1, 0.5], {IN_0_1: [0, 0.0, 2, nan, True, "theory"]}),
     "ProbabilityOrTheory": (["theory", "theory*2", 1, 0.5], {POSITIVE: [0, -1, None, "p"], IN_0_1: [1.5, 2]}),
@@ -66,6 +67,12 @@ def test_what_a_type_allows_and_refuses(name):
         for value in values:
             with pytest.raises(ConfigError, match=said):
                 checked(CASES[name], value)
+
+
+@pytest.mark.parametrize("hint", [*CASES.values(), Start, EstimateStart, RateOrDecreasing, Norm])
+def test_every_type_refuses_an_array(hint):
+    with pytest.raises(ConfigError):
+        checked(hint, np.array([1.0, 2.0]))
 
 
 def test_every_type_is_here():
