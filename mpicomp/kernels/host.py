@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 
-from mpicomp.base.arrays import Float, Indices, Reals, StreamName, Symbols
+from mpicomp.base.arrays import Float, Indices, Reals, StreamName
 from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.base.errors import DivergedError, not_finite
 from mpicomp.base.formats import EXPONENT_BITS, WIDTH, exponent_bias
@@ -131,19 +131,8 @@ class Host(Kernels):
     def block_floats(self, x: Float, bits: int, block: int, stream: StreamName | None) -> Bytes:
         return self.pieces.block_float_pack(x, bits, block, stream)
 
-    def add_block_floats(self, message: Bytes, out: Float, bits: int, block: int, scale: float) -> None:
-        self.pieces.block_float_add(message, out, bits, block, scale)
-
     def rotated(self, x: Float, bits: int, block: int, least: bool, stream: StreamName) -> Bytes:
         return self.pieces.rotated_pack(x, bits, block, least, stream)
-
-    def add_rotated(
-        self, message: Bytes, out: Float, bits: int, block: int, scale: float, stream: StreamName
-    ) -> None:
-        self.pieces.rotated_add(message, out, bits, block, scale, stream)
-
-    def add_steps(self, symbols: Symbols, out: Float, norms: Reals, r: Reals, scale: float) -> None:
-        self.pieces.step_add(symbols, out, norms, r, scale)
 
 
 def host(pieces: ModuleType) -> Host:
