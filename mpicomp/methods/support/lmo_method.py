@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Annotated, Any, ClassVar, Self
 
-from mpicomp.base.checks import check_positive, check_rate
+from mpicomp.base.checks import check_positive, number
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.compressors import Compressor, Contractive
@@ -24,15 +24,7 @@ from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 DECREASING = "decreasing"
-
-
-def _check_rate(name: str, value: Any) -> None:
-    try:
-        check_rate(name, value)
-    except ConfigError:
-        raise ConfigError(
-            f"{name}={value!r}; allowed: a number above 0 and at most 1, or {DECREASING!r}."
-        ) from None
+_check_rate = number(f"a number above 0 and at most 1, or {DECREASING!r}", lambda v: 0 < v <= 1)
 
 
 def _check_gap(name: str, value: Any) -> None:
