@@ -15,7 +15,7 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.averaging.base import Averaging, Receive, WorkerStep, begun
 from mpicomp.averaging.books import Books
-from mpicomp.base.errors import ConfigError, MpicompError
+from mpicomp.base.errors import ConfigError, MpicompError, raise_if
 from mpicomp.compressors import Identity
 from mpicomp.compressors.base import Array, Compressor
 from mpicomp.compressors.lossless import forwards
@@ -69,7 +69,7 @@ class Allreduce(Averaging):
         t.sum_all(total)
         self._summed += total.nbytes
         if total[-1]:
-            t.raise_on_all(lambda: _raise(failed))
+            t.raise_on_all(lambda: raise_if(failed))
         vector = total[:-2].view(np.uint8)
         if t.is_server:
             others = [i for i in senders if i not in t.hosted]
@@ -124,8 +124,3 @@ def check_sums(method: Method) -> None:
             "else. Allowed: GD, AGD, methods such as DCGD(Identity()), PowerSGD, Dion and ARCTopK. Take "
             f"server={server!r} for {name}."
         )
-
-
-def _raise(error: MpicompError | None) -> None:
-    if error is not None:
-        raise error

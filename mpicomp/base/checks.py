@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from fractions import Fraction
 from math import inf
 from numbers import Real
@@ -53,12 +54,6 @@ def resolve_count(k: int | float, d: int) -> int:
     return count
 
 
-def check_positive_integer(name: str, value: int) -> None:
-    """Raise ``ConfigError`` unless ``value`` is a positive integer."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"{name}={value!r}; allowed: a positive integer.")
-
-
 def as_integer(name: str, value: Any, least: int = 1, most: int = 2**63 - 1) -> int:
     """``value`` as an int.  Raises ``ConfigError`` unless it is an integer from ``least`` to ``most``."""
     try:
@@ -78,38 +73,36 @@ def as_seed(seed: Any) -> int:
 
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raise ``ConfigError`` unless ``value`` is one of ``allowed``."""
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         raise ConfigError(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}.")
 
 
-def check_probability(name: str, value: float) -> None:
-    """Raise ``ConfigError`` unless 0 < value <= 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        raise ConfigError(f"{name}={value!r}; allowed: a probability above 0 and at most 1.")
+def number(allowed: str, holds: Callable[[float], bool], of: Any = int | float) -> Callable[[str, Any], None]:
+    """A check of a name and a value: a number of the kind ``of``, not a bool, for which ``holds`` is true."""
+
+    def check(name: str, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, of) or not holds(value):
+            raise ConfigError(f"{name}={one_line(value)}; allowed: {allowed}.")
+
+    return check
 
 
-def check_rate(name: str, value: float) -> None:
-    """Raise ``ConfigError`` unless 0 < value <= 1, for a number that is no probability."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
-        raise ConfigError(f"{name}={value!r}; allowed: a number above 0 and at most 1.")
+def integer(allowed: str, holds: Callable[[float], bool]) -> Callable[[str, Any], None]:
+    """``number`` for integers alone."""
+    return number(allowed, holds, int)
 
 
-def check_share(name: str, value: float) -> None:
-    """Raise ``ConfigError`` unless 0 <= value <= 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ConfigError(f"{name}={value!r}; allowed: a number from 0 to 1.")
+check_positive_integer = integer("a positive integer", lambda v: v >= 1)
+check_probability = number("a probability above 0 and at most 1", lambda v: 0 < v <= 1)
+check_rate = number("a number above 0 and at most 1", lambda v: 0 < v <= 1)
+check_share = number("a number from 0 to 1", lambda v: 0 <= v <= 1)
+check_momentum = number("a number from 0 up to, but not, 1", lambda v: 0 <= v < 1)
 
 
 def check_switch(name: str, value: bool) -> None:
     """Raise ``ConfigError`` unless ``value`` is True or False."""
     if not isinstance(value, bool):
         raise ConfigError(f"{name}={value!r}; allowed: True or False.")
-
-
-def check_momentum(name: str, value: float) -> None:
-    """Raise ``ConfigError`` unless 0 <= value < 1."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise ConfigError(f"{name}={value!r}; allowed: a number from 0 up to, but not, 1.")
 
 
 def check_step(name: str, value: float | str) -> None:

@@ -84,6 +84,12 @@ def keeping(so_far: Callable[[], Any]) -> Iterator[None]:
         raise Interrupted(so_far()) from error
 
 
+def raise_if(error: MpicompError | None) -> None:
+    """Raise ``error`` if there is one; for calls that take a function."""
+    if error is not None:
+        raise error
+
+
 def not_finite() -> DivergedError:
     """The error of an encoder whose vector holds an infinity or a NaN."""
     return DivergedError("a vector to be compressed is not finite: it holds an infinity or no number (NaN).")

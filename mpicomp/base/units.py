@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import takewhile
+from typing import Any
 
 from mpicomp.base.errors import ConfigError
 
@@ -61,10 +62,10 @@ def _parse(kind: str, text: str, units: dict[str, float], examples: str) -> floa
     return float(found[1]) * units[found[2]]
 
 
-def shortened(values: Iterable[object], most: int = 8) -> str:
-    """The values with commas; of more than ``most``, only the first two and the last: 0, 1, .., 249."""
-    words = [repr(value) for value in values]
-    return ", ".join(words if len(words) <= most else [*words[:2], "..", words[-1]])
+def shortened(values: Iterable[object], shown: Callable[[Any], str] = repr) -> str:
+    """The values with commas; of more than eight, only the first two and the last: 0, 1, .., 249."""
+    words = [shown(value) for value in values]
+    return ", ".join(words if len(words) <= 8 else [*words[:2], "..", words[-1]])
 
 
 def one_line(value: object, most: int = 60) -> str:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors.base import Array, Contractive, Unbiased
+from mpicomp.compressors.base import Array, Compressor, Contractive, Unbiased
 from mpicomp.kernels.definition.block_floats import blocks, largest
 from mpicomp.keys import Key
 
@@ -18,7 +18,36 @@ _BLOCKS = (16, 32, 64, 128)
 
 
 @dataclass(frozen=True)
-class BlockFloat(Contractive):
+class _BlockFloats(Compressor):
+    """What ``BlockFloat`` and ``BlockDithering`` share: all but how an entry is rounded.
+
+    bits   the bits of an integer, 4 or 8
+    block  the entries that share a power of two: 16, 32, 64 or 128; the last block may have fewer
+    """
+
+    bits: int = 8
+    block: int = 32
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("bits", _BITS), ("block", _BLOCKS)):
+            value = getattr(self, name)
+            if type(value) is not int or value not in allowed:
+                raise ConfigError(f"{name}={value!r}; allowed: {', '.join(map(str, allowed))}.")
+
+    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
+        expect_length(buf, self.nbytes(out.size), self)
+        kernels.backend_for(out).add_block_floats(buf, out, self.bits, self.block, scale)
+
+    def nbytes(self, d: int) -> int:
+        return blocks(d, self.block) + packed_nbytes(d, self.bits)
+
+    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
+        """8 bits for each block, and ``bits`` for each coordinate."""
+        return 8 * blocks(d, self.block) + self.bits * d
+
+
+@dataclass(frozen=True)
+class BlockFloat(_BlockFloats, Contractive):
     """C(x)_j = m_j 2^e for integers |m_j| <= T = 2^(bits - 1) - 1 (127 or 7) and one e for each block of x.
 
     2^e is the least power of two with |x_j| <= T 2^e in the block, and m_j is x_j 2^-e rounded to nearest,
@@ -35,32 +64,12 @@ class BlockFloat(Contractive):
     them; 0 is exact.  The range above is that of single precision.
     Wire: a byte e + 125 + bits for each block, then d integers of ``bits`` bits, in two's complement.  For 8
     bits this is the layout MXINT8, with the code 255 as a number.
-
-    bits   the bits of an integer, 4 or 8
-    block  the entries that share a power of two: 16, 32, 64 or 128; the last block may have fewer
     """
 
     paper: ClassVar[str] = "Rouhani et al., Microscaling data formats for deep learning, arXiv 2310.10537"
 
-    bits: int = 8
-    block: int = 32
-
-    def __post_init__(self) -> None:
-        _check(self.bits, self.block)
-
     def compress(self, x: Array, key: Key) -> Bytes:
         return kernels.backend_for(x).block_floats(x, self.bits, self.block, None)
-
-    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        expect_length(buf, self.nbytes(out.size), self)
-        kernels.backend_for(out).add_block_floats(buf, out, self.bits, self.block, scale)
-
-    def nbytes(self, d: int) -> int:
-        return blocks(d, self.block) + packed_nbytes(d, self.bits)
-
-    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """8 bits for each block, and ``bits`` for each coordinate."""
-        return 8 * blocks(d, self.block) + self.bits * d
 
     def alpha(self, d: int, n: int) -> float:
         T, b = largest(self.bits), min(self.block, d)
@@ -68,7 +77,7 @@ class BlockFloat(Contractive):
 
 
 @dataclass(frozen=True)
-class BlockDithering(Unbiased):
+class BlockDithering(_BlockFloats, Unbiased):
     """C(x)_j = m_j 2^e as in ``BlockFloat``, with m_j rounded up or down at random, without bias.
 
     omega = (√((T^2 - 1)^2 + 4 T^2 b) - (T^2 - 1)) / (2 T^2), b the entries of a block, or d if that is less:
@@ -81,42 +90,16 @@ class BlockDithering(Unbiased):
 
     Blocks whose largest entry is below about 2^-127 have the least e there is: unbiased too, beyond omega.
     Wire: as ``BlockFloat``.
-
-    bits   the bits of an integer, 4 or 8
-    block  the entries that share a power of two: 16, 32, 64 or 128; the last block may have fewer
     """
 
     paper: ClassVar[str] = (
         "Rouhani et al., Microscaling data formats for deep learning, arXiv 2310.10537, rounded without bias"
     )
 
-    bits: int = 8
-    block: int = 32
-
-    def __post_init__(self) -> None:
-        _check(self.bits, self.block)
-
     def compress(self, x: Array, key: Key) -> Bytes:
         stream = key.private("block_dithering").name
         return kernels.backend_for(x).block_floats(x, self.bits, self.block, stream)
 
-    def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
-        BlockFloat(self.bits, self.block).decompress_add(buf, out, key, scale)
-
-    def nbytes(self, d: int) -> int:
-        return BlockFloat(self.bits, self.block).nbytes(d)
-
-    def paper_bits(self, buf: Bytes, d: int, key: Key) -> int:
-        """8 bits for each block, and ``bits`` for each coordinate."""
-        return BlockFloat(self.bits, self.block).paper_bits(buf, d, key)
-
     def omega(self, d: int, n: int) -> float:
         T, b = largest(self.bits), min(self.block, d)
         return (sqrt((T**2 - 1) ** 2 + 4 * T**2 * b) - (T**2 - 1)) / (2 * T**2)
-
-
-def _check(bits: object, block: object) -> None:
-    """Raise ``ConfigError`` unless there are kernels for ``bits`` and ``block``."""
-    for name, value, allowed in (("bits", bits, _BITS), ("block", block, _BLOCKS)):
-        if type(value) is not int or value not in allowed:
-            raise ConfigError(f"{name}={value!r}; allowed: {', '.join(map(str, allowed))}.")

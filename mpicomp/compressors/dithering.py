@@ -9,8 +9,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length, pack_trits, unpack_trits
-from mpicomp.base.checks import check_choice
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.checks import check_choice, integer
 from mpicomp.base.formats import WIDTH
 from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.quantizer import Leveled, Quantizer, Symbols
@@ -112,5 +111,4 @@ class Ternary(Quantizer):
 
 def check_levels(s: int, most: int) -> None:
     """Raise ``ConfigError`` unless s is an integer from 1 to ``most``."""
-    if not isinstance(s, int) or isinstance(s, bool) or not 1 <= s <= most:
-        raise ConfigError(f"s={s!r}; allowed: a number of levels, an integer from 1 to {most}.")
+    integer(f"a number of levels, an integer from 1 to {most}", lambda v: 1 <= v <= most)("s", s)

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.base.checks import check_positive_integer
-from mpicomp.base.errors import ConfigError, DivergedError, not_finite
+from mpicomp.base.errors import DivergedError, not_finite
 from mpicomp.base.formats import WIDTH, check_format
-from mpicomp.base.parts import Parts
 from mpicomp.codecs.values import decode_values, encode_values
-from mpicomp.compressors.base import Array, Contractive
-from mpicomp.compressors.support.matrices import columns_of, rows_in
+from mpicomp.compressors.base import Array
+from mpicomp.compressors.support.matrices import MatrixCompressor, columns_of
 from mpicomp.kernels.lowrank import add_outer, orthonormal, scaled, times
 from mpicomp.keys import Key
 
 
 @dataclass(frozen=True)
-class RankR(Contractive):
+class RankR(MatrixCompressor):
     """C(x) = P P'M, of rank r, for x read as a matrix M with ``rows`` rows; alpha = r / min(rows, d/rows).
 
     x holds the matrix row after row; if it has fewer rows than columns, M is its transpose.  P is an
@@ -32,9 +31,6 @@ class RankR(Contractive):
     whose mean is r/columns |M|^2 because E Q Q' = (r/columns) I; and |M - P P'M|^2 = |M|^2 - |P P'M|^2.
     Equality holds if M has orthonormal columns.  TopK with as many values has a larger alpha, r/rows +
     r/columns; RankR is meant for matrices that are nearly of low rank.
-
-    rows  None: the shape of the part of x, its first axis by all others.  A part with fewer than 2 axes is a
-          single row.
 
     If r (rows + columns) >= d, the factors are no shorter than x, as for a single row; then x itself is sent,
     and alpha = 1.
@@ -51,14 +47,8 @@ class RankR(Contractive):
 
     def __post_init__(self) -> None:
         check_positive_integer("r", self.r)
-        if self.rows is not None:
-            check_positive_integer("rows", self.rows)
+        super().__post_init__()
         check_format(self.values)
-
-    def bound(self, parts: Parts) -> Self:
-        if self.rows is not None:
-            return self
-        return replace(self, rows=rows_in(parts, self, f"RankR({self.r})"))
 
     def compress(self, x: Array, key: Key) -> Bytes:
         long, short = self._sides(x.size)
@@ -66,7 +56,7 @@ class RankR(Contractive):
             return encode_values(x, self.values)
         if not np.isfinite(x).all():
             raise not_finite()
-        M = kernels.promoted(x).reshape(self._rows(x.size), -1)
+        M = kernels.promoted(x).reshape(self.rows_of(x.size), -1)
         M = M if len(M) == long else M.T
         G = kernels.to_device(key.private("rankr").normals(short * self.r).reshape(short, self.r))
         P = orthonormal(times(scaled(M), G))
@@ -83,7 +73,7 @@ class RankR(Contractive):
             kernels.add_scaled(out, value, scale)
             return
         long, _ = self._sides(out.size)
-        factors, M = value.reshape(-1, self.r), out.reshape(self._rows(out.size), -1)
+        factors, M = value.reshape(-1, self.r), out.reshape(self.rows_of(out.size), -1)
         add_outer(M if len(M) == long else M.T, factors[:long], factors[long:], scale)
 
     def nbytes(self, d: int) -> int:
@@ -98,18 +88,9 @@ class RankR(Contractive):
 
     def _sides(self, d: int) -> tuple[int, int]:
         """The longer and the shorter side of the matrix."""
-        rows = self._rows(d)
+        rows = self.rows_of(d)
         columns = columns_of(d, rows)
         return max(rows, columns), min(rows, columns)
-
-    def _rows(self, d: int) -> int:
-        """The number of rows.  Raises ``ConfigError`` if it is neither given nor bound."""
-        if self.rows is None:
-            raise ConfigError(
-                f"{self} does not know the rows of the dimension d={d}. Give rows, or bind it to a part, as "
-                f"Layered({{}}, default=RankR({self.r})) does in a run."
-            )
-        return self.rows
 
     def _whole(self, d: int) -> bool:
         """Whether x itself is sent, in place of the factors."""

@@ -12,7 +12,7 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.arrays import Reals
 from mpicomp.base.bits import Bytes
-from mpicomp.base.checks import check_choice
+from mpicomp.base.checks import check_choice, integer, number
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.formats import WIDTH
 from mpicomp.codecs.count import count_nbytes, decode_count
@@ -38,6 +38,8 @@ from mpicomp.kernels.index_layouts import index_nbytes
 from mpicomp.keys import Key
 
 _ROUNDING = 2.0**-48  # a resolution this close to an integer, relatively, counts as the integer
+_check_beta = number(f"a number above 0 and at most {MOST}", lambda v: 0 < v <= MOST)
+_check_blocks = integer("a number of blocks, an integer from 1 to d", lambda v: v >= 1)
 
 
 class Grid(NamedTuple):
@@ -80,10 +82,7 @@ class Stepped(Weighted):
     code: str
 
     def __post_init__(self) -> None:
-        if isinstance(self.beta, bool) or not isinstance(self.beta, int | float):
-            raise ConfigError(f"beta={self.beta!r}; allowed: a number.")
-        if not 0 < self.beta <= MOST:
-            raise ConfigError(f"beta={self.beta!r}; allowed: a number above 0 and at most {MOST}.")
+        _check_beta("beta", self.beta)
         object.__setattr__(self, "weights", checked_weights(self.weights))
         check_scale_format(self.values)
         check_choice("code", self.code, CODES)
@@ -205,8 +204,7 @@ class BlockSteps(Stepped):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.blocks, bool) or not isinstance(self.blocks, int) or self.blocks < 1:
-            raise ConfigError(f"blocks={self.blocks!r}; allowed: a number of blocks, an integer from 1 to d.")
+        _check_blocks("blocks", self.blocks)
 
     def block_count(self, d: int) -> int:
         if self.blocks > d:

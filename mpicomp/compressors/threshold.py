@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
-from numbers import Real
 from sys import float_info
 from typing import ClassVar
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.checks import number, plain_value
 from mpicomp.base.formats import check_format
 from mpicomp.codecs.count import decode_count
 from mpicomp.codecs.sparse import add_sparse, encode_sparse, sparse_indices
 from mpicomp.compressors.base import Absolute, Array, Support
 from mpicomp.keys import Key
+
+_check_average = number("an average number of coordinates, above 0", lambda v: v > 0)
+_check_lam = number("a finite threshold of 0 or above", lambda v: 0 <= v <= float_info.max)
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,7 @@ class HardThreshold(Absolute):
     values: str = "f4"
 
     def __post_init__(self) -> None:
-        if (
-            isinstance(self.lam, bool)
-            or not isinstance(self.lam, Real)
-            or not 0 <= self.lam <= float_info.max
-        ):
-            raise ConfigError(f"lam={self.lam!r}; allowed: a finite threshold of 0 or above.")
+        _check_lam("lam", self.lam)
         object.__setattr__(self, "lam", float(self.lam))
         check_format(self.values)
 
@@ -54,8 +51,8 @@ class HardThreshold(Absolute):
         coordinates sent depends on the scale of the gradients, so check the bytes of a run and adjust lam.
         Raises ``ConfigError`` unless k is above 0.
         """
-        if not k > 0:
-            raise ConfigError(f"k={k!r}; allowed: an average number of coordinates, above 0.")
+        k = plain_value(k)
+        _check_average("k", k)
         return cls(1 / (2 * sqrt(k)), values)
 
     def compress(self, x: Array, key: Key) -> Bytes:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,14 +12,13 @@ from mpicomp import kernels
 from mpicomp.base.arrays import Indices
 from mpicomp.base.bits import Bytes, pack, packed_nbytes, unpack
 from mpicomp.base.checks import check_count, check_positive_integer, resolve_count
-from mpicomp.base.errors import ConfigError, MessageError
-from mpicomp.base.parts import Parts
+from mpicomp.base.errors import MessageError
 from mpicomp.codecs.indices import decode_indices, encode_indices
-from mpicomp.compressors.base import Array, Contractive, Support, Unbiased
+from mpicomp.compressors.base import Array, Support, Unbiased
 from mpicomp.compressors.identity import Identity
 from mpicomp.compressors.quantized import check_quantizer, inflation
 from mpicomp.compressors.sign import Sign
-from mpicomp.compressors.support.matrices import columns_of, rows_in
+from mpicomp.compressors.support.matrices import MatrixCompressor, columns_of
 from mpicomp.compressors.support.sparsifier import gather, scatter_add
 from mpicomp.compressors.two_means import TwoMeans
 from mpicomp.kernels import join
@@ -31,7 +30,7 @@ Groups = list[tuple[Tiles, int]]  # the tiles of each shape, and how many entrie
 
 
 @dataclass(frozen=True)
-class TiledTopK(Contractive):
+class TiledTopK(MatrixCompressor):
     """C(x) = Q(x on the k largest entries of each tile) / (1 + omega_Q), for x read as a matrix.
 
     A side of m entries is cut into ceil(m/tile) pieces of nearly equal length, and a single row or column
@@ -51,8 +50,6 @@ class TiledTopK(Contractive):
     Q     the quantiser of the values: Identity(), or "f8" and others in its ``values``; Natural(),
           Dithering(s=7); Sign(), one bit for each, or TwoMeans(), 1.72 bits
     tile  the side of a tile; the authors' program has 64, and cuts a vector into pieces of ``tile`` entries
-    rows  None: the shape of the part of x, its first axis by all others.  A part with fewer than 2 axes is a
-          single row
     """
 
     paper: ClassVar[str] = (
@@ -67,15 +64,9 @@ class TiledTopK(Contractive):
     def __post_init__(self) -> None:
         check_count("k", self.k)
         check_positive_integer("tile", self.tile)
-        if self.rows is not None:
-            check_positive_integer("rows", self.rows)
+        super().__post_init__()
         if not isinstance(self.Q, Sign | TwoMeans):
             check_quantizer(self.Q, ", or Sign() or TwoMeans()")
-
-    def bound(self, parts: Parts) -> Self:
-        if self.rows is not None:
-            return self
-        return replace(self, rows=rows_in(parts, self, str(self)))
 
     def compress(self, x: Array, key: Key) -> Bytes:
         groups, backend = self._groups(x.size), kernels.backend_for(x)
@@ -108,12 +99,8 @@ class TiledTopK(Contractive):
 
         Raises ``ConfigError`` if the number of rows is neither given nor bound, or does not divide d.
         """
-        if self.rows is None:
-            raise ConfigError(
-                f"{self} does not know the rows of the dimension d={d}. Give rows, or bind it to a part, as "
-                f"Layered({{}}, default={self}) does in a run."
-            )
-        found = tiles_of(self.rows, columns_of(d, self.rows), self.tile)
+        rows = self.rows_of(d)
+        found = tiles_of(rows, columns_of(d, rows), self.tile)
         return [
             (t, min(self.k, t.size) if isinstance(self.k, int) else resolve_count(self.k, t.size))
             for t in found

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mpicomp.base.arrays import Float
 from mpicomp.base.bits import Bytes
 from mpicomp.kernels import definition
-from mpicomp.kernels.host import Host
+from mpicomp.kernels.host import Host, host
 from mpicomp.kernels.interface import Kernels
 from mpicomp.kernels.loading import compiled_before, load_compiled, refusal
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_NUMPY = Host(definition)
+_NUMPY = host(definition)
 
 _short = _NUMPY  # serves short vectors: numpy's kernels, until the compiled ones are loaded
 _forgone = False
@@ -195,5 +195,5 @@ def _compiled() -> Host:
     global _short
     pieces = load_compiled()
     if pieces is not definition:
-        _short = Host(pieces)
+        _short = host(pieces)
     return _short

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from types import ModuleType
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Float, Indices, Reals, StreamName, Symbols, Widths, Words
+from mpicomp.base.arrays import Float, Indices, Reals, StreamName
 from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.base.errors import DivergedError, not_finite
 from mpicomp.base.formats import EXPONENT_BITS, WIDTH, exponent_bias
@@ -16,50 +15,18 @@ from mpicomp.kernels import coded_bitmaps
 from mpicomp.kernels.definition.scales import decode_scale, encode_scale
 from mpicomp.kernels.index_layouts import BITMAP, CODED, RAW, index_nbytes, layout
 from mpicomp.kernels.interface import Kernels
-from mpicomp.kernels.tiles import Tiles
 
 
 class Host(Kernels):
-    """The kernels of ``pieces``: the package ``definition`` or ``compiled``, with the same functions."""
+    """The kernels that are made of ``pieces``: the package ``definition`` or ``compiled``, with the same
+    functions.  ``host`` adds those that a function there is by itself.
+    """
 
     def __init__(self, pieces: ModuleType) -> None:
         self.pieces = pieces
 
-    def words(self, stream: StreamName, start: int, count: int) -> Words:
-        return self.pieces.words(stream, start, count)
-
-    def permute(self, stream: StreamName, d: int, start: int, stop: int) -> Indices:
-        return self.pieces.permute(stream, d, start, stop)
-
     def heads(self, stream: StreamName, d: int, p: float | Reals) -> Indices:
         return np.flatnonzero(self.pieces.words(stream, 0, d) < p * 2.0**32)
-
-    def top_k(self, x: Float, k: int) -> Indices:
-        return self.pieces.top_k(x, k)
-
-    def top_k_of_tiles(self, x: Float, tiles: Tiles, k: int) -> Indices:
-        return self.pieces.top_k_of_tiles(x, tiles, k)
-
-    def at_least(self, x: Float, lam: float) -> Indices:
-        return self.pieces.at_least(x, lam)
-
-    def nonzero(self, x: Float) -> Indices:
-        return self.pieces.nonzero(x)
-
-    def count_nonzero(self, x: Float) -> int:
-        return self.pieces.count_nonzero(x)
-
-    def gather(self, x: Float, indices: Indices) -> Float:
-        return self.pieces.gather(x, indices)
-
-    def scatter_add(self, out: Float, indices: Indices, values: Float, scale: float) -> None:
-        self.pieces.scatter_add(out, indices, values, scale)
-
-    def add_scaled(self, out: Float, x: Float, scale: float) -> None:
-        self.pieces.add_scaled(out, x, scale)
-
-    def are_singles(self, x: Float) -> bool:
-        return self.pieces.are_singles(x)
 
     def encode_values(self, x: Float, values: str) -> Bytes:
         wire, finite = self.pieces.to_wire(x, values)
@@ -108,9 +75,6 @@ class Host(Kernels):
             indices = self.pieces.decode_elias_fano(buf, d, j, low)
         return self.pieces.complement(indices, d) if 2 * k > d else indices
 
-    def add_elias_fano(self, buf: Bytes, out: Float, values: Float, low: int, scale: float) -> None:
-        self.pieces.add_elias_fano(buf, out, values, low, scale)
-
     def add_elias_fano_stack(
         self, codes: Bytes, out: Float, values: Float, k: int, low: int, scale: float
     ) -> int:
@@ -120,14 +84,6 @@ class Host(Kernels):
         such function.
         """
         return self.pieces.add_elias_fano_stack(codes, out, values, k, low, scale)
-
-    def pack_widths(self, symbols: NDArray[np.unsignedinteger], widths: Widths, nbytes: int) -> Bytes:
-        return self.pieces.pack_widths(symbols, widths, nbytes)
-
-    def unpack_widths(
-        self, buf: Bytes, widths: Widths, dtype: type[np.unsignedinteger]
-    ) -> NDArray[np.unsignedinteger]:
-        return self.pieces.unpack_widths(buf, widths, dtype)
 
     def encode_norms(self, blocks: Sequence[Float], values: str) -> tuple[Bytes, Reals]:
         coded = [encode_scale(self.pieces.norm(block, "2"), values) for block in blocks]
@@ -175,22 +131,15 @@ class Host(Kernels):
     def block_floats(self, x: Float, bits: int, block: int, stream: StreamName | None) -> Bytes:
         return self.pieces.block_float_pack(x, bits, block, stream)
 
-    def add_block_floats(self, message: Bytes, out: Float, bits: int, block: int, scale: float) -> None:
-        self.pieces.block_float_add(message, out, bits, block, scale)
-
     def rotated(self, x: Float, bits: int, block: int, least: bool, stream: StreamName) -> Bytes:
         return self.pieces.rotated_pack(x, bits, block, least, stream)
 
-    def add_rotated(
-        self, message: Bytes, out: Float, bits: int, block: int, scale: float, stream: StreamName
-    ) -> None:
-        self.pieces.rotated_add(message, out, bits, block, scale, stream)
 
-    def step_symbols(self, x: Float, norms: Reals, r: Reals, stream: StreamName) -> Symbols:
-        return self.pieces.step_symbols(x, norms, r, stream)
-
-    def add_steps(self, symbols: Symbols, out: Float, norms: Reals, r: Reals, scale: float) -> None:
-        self.pieces.step_add(symbols, out, norms, r, scale)
+def host(pieces: ModuleType) -> Host:
+    """The backend of ``pieces``.  What ``Host`` does not make is the function of that name there."""
+    same = {name: staticmethod(getattr(pieces, name)) for name in Host.__abstractmethods__}
+    backend: Host = type("Host", (Host,), same)(pieces)
+    return backend
 
 
 def _split(message: Bytes, values: str) -> tuple[float, Bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mpicomp.base.errors import MpicompError
+from mpicomp.base.errors import MpicompError, raise_if
 from mpicomp.runtime import interrupts
 from mpicomp.runtime.alike import as_text, refuse_unlike
 from mpicomp.transports import Transport
@@ -67,7 +67,7 @@ class Agreement:
         refuse_different(calls, self._transport.names)
         if any(call.failed for call in calls):
             refused()
-            self._transport.raise_on_all(lambda: _raise(failed))
+            self._transport.raise_on_all(lambda: raise_if(failed))
         return [call.value for call in calls]
 
     def end(self) -> None:
@@ -99,8 +99,3 @@ class Agreement:
         own = Call(operation, self._number, failed, interrupts.asked(), value)
         told = self._transport.tell_all(own.number)
         return [own] if told.count(own.number) == len(told) else [Call.of(number) for number in told]
-
-
-def _raise(error: MpicompError | None) -> None:
-    if error is not None:
-        raise error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -13,7 +13,7 @@ import numpy as np
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.given_arrays import is_finite, readable, refuse_mask
 from mpicomp.base.parts import Part, Parts
-from mpicomp.base.units import one_line
+from mpicomp.base.units import one_line, shortened
 from mpicomp.compressors.base import Array
 from mpicomp.loops.trees import arrays_of, rebuilt, shape_of
 
@@ -98,8 +98,10 @@ class Packing:
         if list(arrays) != wanted:
             if sorted(arrays) != sorted(wanted):
                 raise ConfigError(
-                    f"{what} has the parts {_shown(arrays)}; expected, as at the start: {_shown(wanted)}."
-                    + " Numbers in a list: give numpy.array(..) of it." * _are_numbers(arrays)
+                    f"{what} has the parts {shortened(arrays, str) or 'none'}; expected, as at the start: "
+                    f"{shortened(wanted, str)}."
+                    + " Numbers in a list: give numpy.array(..) of it."
+                    * _are_numbers(arrays)
                 )
             arrays = {name: arrays[name] for name in wanted}
         xp: Any = np if self.device is None else self.device.xp
@@ -212,12 +214,6 @@ def _functions(array: Any, what: str) -> Any:
             "allowed: arrays of a library that has one. Give numpy.from_dlpack(array)."
         )
     return xp
-
-
-def _shown(names: Iterable[str]) -> str:
-    """The names with commas; of more than 8, the first two and the last."""
-    names = [*names]
-    return ", ".join(names if len(names) <= 8 else [*names[:2], "..", names[-1]]) or "none"
 
 
 def _are_numbers(arrays: Mapping[str, Any]) -> bool:

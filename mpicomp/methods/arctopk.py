@@ -11,7 +11,7 @@ import scipy
 
 from mpicomp import kernels
 from mpicomp.base.arrays import Indices
-from mpicomp.base.checks import check_count, check_positive_integer, resolve_count
+from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.compressors import Lossless
@@ -24,6 +24,7 @@ from mpicomp.methods.parameters import (
     BatchSize,
     PartsOfX,
     PositiveInteger,
+    PositiveIntegerOrNone,
     Rate,
     StepSize,
     Value,
@@ -36,7 +37,6 @@ from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 Kept = Annotated[int | float, Value(check_count)]
-Width = Annotated[int | None, Value(check_positive_integer, also=(None,))]
 
 
 class Matrix(NamedTuple):
@@ -161,7 +161,7 @@ class ARCTopK(LinearMethod, EstimatingMethod):
 
     k: Kept
     r: PositiveInteger = 4
-    width: Width = None
+    width: PositiveIntegerOrNone = None
     gamma: StepSize = "theory"
     eta: Rate = 0.1
     batch: BatchSize = None

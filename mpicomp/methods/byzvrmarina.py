@@ -10,9 +10,8 @@ from typing import Annotated, ClassVar, Self
 import numpy as np
 
 from mpicomp.base.blocks import Blocks
-from mpicomp.base.checks import check_positive_integer
+from mpicomp.base.checks import integer, number
 from mpicomp.base.errors import ConfigError
-from mpicomp.base.units import one_line
 from mpicomp.compressors import Identity, Lossless, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
@@ -21,6 +20,7 @@ from mpicomp.methods.parameters import (
     BatchSize,
     Choice,
     PositiveInteger,
+    PositiveIntegerOrNone,
     ProbabilityOrTheory,
     StepSize,
     Value,
@@ -32,21 +32,11 @@ from mpicomp.methods.support.estimating import TwoPoints
 from mpicomp.methods.support.variance_theory import balanced_probability, probability, variance
 from mpicomp.problems.base import Constants
 
+_check_distance = number("a distance, from 1e-300 to 1e300", lambda v: 1e-300 <= v <= 1e300)
 
-def _check_distance(name: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-300 <= value <= 1e300:
-        raise ConfigError(f"{name}={one_line(value)}; allowed: a distance, from 1e-300 to 1e300.")
-
-
-def _check_count(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ConfigError(f"{name}={one_line(value)}; allowed: a number of workers, 0 or more.")
-
-
-NumberOfLiars = Annotated[int, Value(_check_count)]
+NumberOfLiars = Annotated[int, Value(integer("a number of workers, 0 or more", lambda v: v >= 0))]
 Distance = Annotated[float, Value(_check_distance)]
 DistanceOrNone = Annotated[float | None, Value(_check_distance, also=(None,))]
-WorkersOfRun = Annotated[int | None, Value(check_positive_integer, also=(None,))]
 
 
 @dataclass(frozen=True)
@@ -115,11 +105,10 @@ class ByzVRMARINA(TwoPointMethod):
     radius: DistanceOrNone = None
     sync: Identity = Identity()
     down: Lossless = Lossless()
-    workers: WorkersOfRun = field(default=None, repr=False)  # n, which ``resolve`` sets
+    workers: PositiveIntegerOrNone = field(default=None, repr=False)  # n, which ``resolve`` sets
 
     recalled: ClassVar[str] = "the algorithm; centred clipping"
     paper: ClassVar[str] = "Gorbunov, Horváth, Richtárik, Gidel, Byz-VR-MARINA (ICLR 2023), Algorithm 1"
-    needs_function: ClassVar[bool] = True  # at two points
 
     @dataclass
     class Server:

@@ -9,11 +9,10 @@ from typing import ClassVar
 from mpicomp.compressors import Lossless, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Rate, RateOrDefault, StepSize
 from mpicomp.methods.support.batch_theory import require_bounded_variance
 from mpicomp.methods.support.differences import DifferenceMethod
-from mpicomp.methods.support.estimating import TwoPoints
+from mpicomp.methods.support.estimating import TwoPointEstimate, TwoPoints
 from mpicomp.methods.support.starts import Start
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.methods.support.variance_theory import variance
@@ -21,7 +20,7 @@ from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class DASHAMVR(DifferenceMethod):
+class DASHAMVR(TwoPointEstimate, DifferenceMethod):
     """Algorithm 1 with the MVR estimator; s_i(x) is the gradient of f_i at x on a batch::
 
         worker i   h_i^+ = s_i(x^{k+1}) + (1 - b) (h_i - s_i(x^k))                 (h_i^0 = s_i(x^0))
@@ -56,18 +55,12 @@ class DASHAMVR(DifferenceMethod):
 
     recalled: ClassVar[str] = "the constants of gamma, and the order of b"
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-MVR"
-    needs_function: ClassVar[bool] = True  # at two points
-    Replica: ClassVar[type] = TwoPoints
 
     def local(self, w: DifferenceMethod.Worker, r: TwoPoints, f: Objective, key: Key) -> Array:
         h = gradient(f, r.x, self.batch, key)  # s_i(x^{k+1})
         if key.round > 0:
             h += (1 - self.b) * (w.h - gradient(f, r.previous, self.batch, key))  # h_i^+, on the same samples
         return h
-
-    def estimate(self, r: TwoPoints, broadcast: Message, key: Key) -> None:
-        super().estimate(r, broadcast, key)
-        r.previous[:] = r.x
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         require_bounded_variance(self, c, self.batch)

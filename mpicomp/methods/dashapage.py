@@ -9,10 +9,9 @@ from typing import ClassVar
 from mpicomp.compressors import Lossless, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, RateOrDefault, StepSize
 from mpicomp.methods.support.differences import DifferenceMethod
-from mpicomp.methods.support.estimating import TwoPoints
+from mpicomp.methods.support.estimating import TwoPointEstimate, TwoPoints
 from mpicomp.methods.support.starts import Start
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.methods.support.variance_theory import balanced_probability, probability, variance
@@ -20,7 +19,7 @@ from mpicomp.problems.base import Constants, Objective
 
 
 @dataclass(frozen=True)
-class DASHAPAGE(DifferenceMethod):
+class DASHAPAGE(TwoPointEstimate, DifferenceMethod):
     """Algorithm 1 with the PAGE estimator.  The coin c ~ Bern(p) is the same on all ranks, and c^0 = 1::
 
         worker i   h_i^+ = ∇f_i(x^{k+1})                                                   if c = 1
@@ -54,18 +53,12 @@ class DASHAPAGE(DifferenceMethod):
 
     recalled: ClassVar[str] = "the constants of theory"
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-PAGE"
-    needs_function: ClassVar[bool] = True  # at two points
-    Replica: ClassVar[type] = TwoPoints
 
     def local(self, w: DifferenceMethod.Worker, r: TwoPoints, f: Objective, key: Key) -> Array:
         if key.round == 0 or key.shared("dasha/coin").coin(self.p):
             return f.grad(r.x)  # h_i^+, c = 1
         after, before = (gradient(f, x, self.batch, key) for x in (r.x, r.previous))  # on the same J_i
         return w.h + (after - before)  # h_i^+, c = 0
-
-    def estimate(self, r: TwoPoints, broadcast: Message, key: Key) -> None:
-        super().estimate(r, broadcast, key)
-        r.previous[:] = r.x
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         found = {}

@@ -20,11 +20,12 @@ from mpicomp.methods.parameters import (
     Choice,
     Momentum,
     PartsOfX,
+    PositiveIntegerOrNone,
     StepSize,
     Value,
     ValueFormat,
 )
-from mpicomp.methods.support.factored import FactoredMethod, Rows, joined
+from mpicomp.methods.support.factored import FactoredMethod, joined
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -79,7 +80,7 @@ class Dion(FactoredMethod):
     """
 
     r: Rank = 0.25
-    rows: Rows = None
+    rows: PositiveIntegerOrNone = None
     gamma: StepSize = "theory"  # which is refused: there is none
     momentum: Momentum = 0.95
     columns: Columns = "normalised"

@@ -9,12 +9,11 @@ from mpicomp.compressors import Contractive, Lossless
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
-from mpicomp.methods.parameters import BatchSize, PartsOfX, StepSize
+from mpicomp.methods.parameters import BatchSize, PartsOfX, PositiveIntegerOrNone, StepSize
 from mpicomp.methods.support.estimating import Estimate
 from mpicomp.methods.support.lmo_method import (
     Gap,
     GradientAverage,
-    Horizon,
     LMOMethod,
     Norm,
     Polar,
@@ -103,7 +102,7 @@ class EF21LMO(LMOMethod):
     polar: Polar = "svd"
     eta: RateOrDecreasing = 1.0
     momentum: GradientAverage = "heavy-ball"
-    rounds: Horizon = None
+    rounds: PositiveIntegerOrNone = None
     gap: Gap = None
     batch: BatchSize = None
     down: Lossless = Lossless()

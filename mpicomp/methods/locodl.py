@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from mpicomp.base.checks import number
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Lossless, Unbiased
 from mpicomp.compressors.base import Array
@@ -19,10 +20,7 @@ from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.rates import require_rate
 from mpicomp.problems.base import Constants, Objective
 
-
-def _check_mu(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
-        raise ConfigError(f"{name}={value!r}; allowed: a number above 0, such as the weight of the penalty.")
+_check_mu = number("a number above 0, such as the weight of the penalty", lambda v: 0 < v < inf)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from mpicomp.base.bits import Bytes
+from mpicomp.base.checks import number
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.compressors import Absolute, Compressor, Contractive, Identity, Sign
 from mpicomp.compressors.base import Array
@@ -20,13 +21,7 @@ from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
-
-def _check_eps(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
-        raise ConfigError(f"{name}={value!r}; allowed: a number above 0.")
-
-
-Eps = Annotated[float, Value(_check_eps)]
+Eps = Annotated[float, Value(number("a number above 0", lambda v: 0 < v < inf))]
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Value(Check):
     also: tuple[float | None, ...] = ()
 
     def __call__(self, method: str, name: str, value: Any) -> None:
-        if value not in self.also:
+        if not any(type(value) is type(one) and value == one for one in self.also):  # False is not 0
             self.check(name, value)
 
 
@@ -128,16 +128,13 @@ class Kinds(Check):
         return f"{self.kinds[0].__name__}() would do."
 
 
-def _check_probability_or_theory(name: str, value: float | str) -> None:
-    check_step(name, value)
-    if not isinstance(value, str):
-        check_probability(name, value)
+def _or_theory(check: Callable[[str, Any], None]) -> Callable[[str, Any], None]:
+    def check_either(name: str, value: float | str) -> None:
+        check_step(name, value)
+        if not isinstance(value, str):
+            check(name, value)
 
-
-def _check_rate_or_theory(name: str, value: float | str) -> None:
-    check_step(name, value)
-    if not isinstance(value, str):
-        check_rate(name, value)
+    return check_either
 
 
 def _check_step_or_auto(name: str, value: float | str) -> None:
@@ -172,17 +169,17 @@ StepSize = Annotated[Any, _StepSize(check_step)]
 
 # μ: of f's strong convexity, or of the Polyak-Łojasiewicz condition.
 Curvature = Annotated[Any, FromTheory(check_step)]
-CurvatureOrZero = Annotated[Any, FromTheory(check_step, also=(0,))]
+CurvatureOrZero = Annotated[Any, FromTheory(check_step, also=(0, 0.0))]
 
 # Numbers in (0, 1].
 Probability = Annotated[float, Value(check_probability)]
 ProbabilityOrDefault = Annotated[Any, Defaulted(check_probability)]
-ProbabilityOrTheory = Annotated[Any, FromTheory(_check_probability_or_theory)]
+ProbabilityOrTheory = Annotated[Any, FromTheory(_or_theory(check_probability))]
 
 # The rates at which shifts, estimates and averages move: numbers in (0, 1] too.
 Rate = Annotated[float, Value(check_rate)]
 RateOrDefault = Annotated[Any, Defaulted(check_rate)]
-RateOrTheory = Annotated[Any, FromTheory(_check_rate_or_theory)]
+RateOrTheory = Annotated[Any, FromTheory(_or_theory(check_rate))]
 RateOrZero = Annotated[Any, Defaulted(check_share)]  # 0 too, or None for its default
 
 Decay = Annotated[float, Value(check_share)]  # of a memory: in [0, 1]
@@ -193,6 +190,7 @@ Count = Annotated[int | float | None, Value(check_count, also=(None,))]
 BatchSize = Count  # of a worker's samples
 
 PositiveInteger = Annotated[int, Value(check_positive_integer)]
+PositiveIntegerOrNone = Annotated[int | None, Value(check_positive_integer, also=(None,))]
 Switch = Annotated[bool, Value(check_switch)]
 ValueFormat = Annotated[str, Value(_check_format)]  # of the numbers on the wire
 PartsOfX = Annotated[Parts | None, Value(_check_parts)]  # None until ``bound`` sets those of the problem

@@ -10,26 +10,19 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes
-from mpicomp.base.checks import check_positive_integer
+from mpicomp.base.checks import number
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Contractive, Identity, Lossless
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key, Stream, cached_draw
 from mpicomp.methods.base import Message, Method, Nothing
-from mpicomp.methods.parameters import BatchSize, StepSize, Value
+from mpicomp.methods.parameters import BatchSize, PositiveIntegerOrNone, StepSize, Value
 from mpicomp.methods.support.averaging import Each
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
-
-def _check_noise(name: str, value: float) -> None:
-    if not isinstance(value, int | float) or not 0 <= value < inf:
-        raise ConfigError(f"{name}={value!r}; allowed: the size of the noise, a number from 0 up.")
-
-
-def _check_distance(name: str, value: float) -> None:
-    if not isinstance(value, int | float) or not 0 < value < inf:
-        raise ConfigError(f"{name}={value!r}; allowed: a distance above 0, or None for no such reset.")
+_check_noise = number("the size of the noise, a number from 0 up", lambda v: 0 <= v < inf)
+_check_distance = number("a distance above 0, or None for no such reset", lambda v: 0 < v < inf)
 
 
 @dataclass(frozen=True)
@@ -60,7 +53,7 @@ class PerturbedSGD(Method):
     C: Contractive
     eta: StepSize
     r: Annotated[float, Value(_check_noise)]
-    I_reset: Annotated[int | None, Value(check_positive_integer, also=(None,))] = None
+    I_reset: PositiveIntegerOrNone = None
     R: Annotated[float | None, Value(_check_distance, also=(None,))] = None
     batch: BatchSize = None
     dense: Identity = Identity()

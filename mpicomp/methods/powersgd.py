@@ -13,8 +13,16 @@ from mpicomp.compressors.base import Array
 from mpicomp.kernels.lowrank import orthonormal
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
-from mpicomp.methods.parameters import BatchSize, Momentum, PartsOfX, PositiveInteger, StepSize, ValueFormat
-from mpicomp.methods.support.factored import FactoredMethod, Rows
+from mpicomp.methods.parameters import (
+    BatchSize,
+    Momentum,
+    PartsOfX,
+    PositiveInteger,
+    PositiveIntegerOrNone,
+    StepSize,
+    ValueFormat,
+)
+from mpicomp.methods.support.factored import FactoredMethod
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -58,7 +66,7 @@ class PowerSGD(FactoredMethod):
     """
 
     r: PositiveInteger
-    rows: Rows = None
+    rows: PositiveIntegerOrNone = None
     gamma: StepSize = "theory"  # which is refused: there is none
     batch: BatchSize = None
     values: ValueFormat = "f4"

@@ -57,7 +57,6 @@ class PPMARINA(TwoPointMethod):
 
     recalled: ClassVar[str] = "Theorem 4.1"
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithm 4"
-    needs_function: ClassVar[bool] = True  # at two points
 
     @dataclass
     class Worker:

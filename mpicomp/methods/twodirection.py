@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from mpicomp.base.bits import Bytes
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.checks import number
 from mpicomp.compressors import Contractive, Identity, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
@@ -21,11 +21,7 @@ from mpicomp.methods.support.twodirection_rates import Plan, plan, practical, ra
 from mpicomp.problems.base import Constants, Objective
 
 _NOTHING = np.empty(0, np.uint8)
-
-
-def _check_weight(name: str, value: float) -> None:
-    if not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ConfigError(f"{name}={value!r}; allowed: the weight of the downlink, a number from 0 to 1.")
+_check_weight = number("the weight of the downlink, a number from 0 to 1", lambda v: 0 <= v <= 1)
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,6 @@ class VRMARINA(TwoPointMethod):
 
     recalled: ClassVar[str] = "p and gamma of theory"
     paper: ClassVar[str] = "Gorbunov, Burlachenko, Li, Richtárik, MARINA (ICML 2021), Algorithms 2 and 3"
-    needs_function: ClassVar[bool] = True  # at two points
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         found = {}

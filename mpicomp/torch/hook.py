@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.futures import Future
 
 from mpicomp.base.checks import check_switch
-from mpicomp.base.errors import ConfigError, MpicompError
+from mpicomp.base.errors import ConfigError, MpicompError, raise_if
 from mpicomp.base.files import as_path
 from mpicomp.base.units import one_line
 from mpicomp.loops.aggregator import Aggregator, as_estimating
@@ -282,11 +282,7 @@ def _raise_after_ddp(error: MpicompError) -> None:
         raise error
     engine = torch.autograd.Variable._execution_engine
     # DDP queues the end of its step once the hook has returned, so between these two.
-    engine.queue_callback(lambda: engine.queue_callback(partial(_raise, error)))
-
-
-def _raise(error: MpicompError) -> NoReturn:
-    raise error
+    engine.queue_callback(lambda: engine.queue_callback(partial(raise_if, error)))
 
 
 def hook(state: Hook, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:

@@ -10,7 +10,7 @@ from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.base.units import one_line
 from mpicomp.torch.process_group import ProcessGroup
 from mpicomp.transports import Transport
-from mpicomp.transports.openers import Opener
+from mpicomp.transports.openers import Opener, Options
 
 
 class GroupOpener(Opener):
@@ -29,24 +29,14 @@ class GroupOpener(Opener):
             )
         return comm.size()
 
-    def open(
-        self,
-        n: int,
-        comm: Any,
-        *,
-        dedicated: bool,
-        stall_timeout: float | None,
-        observed: bool,
-        survive: bool,
-        cuda_aware: bool | None,
-    ) -> Transport:
-        made = ProcessGroup(n, comm, dedicated, stall_timeout)
+    def open(self, n: int, comm: Any, options: Options) -> Transport:
+        made = ProcessGroup(n, comm, options.dedicated, options.stall_timeout)
 
         def refuse() -> None:
             needs_mpi = {
-                "verify_bytes": observed,
-                "on_failure='shrink'": survive,
-                "cuda_aware='yes'": cuda_aware,
+                "verify_bytes": options.observed,
+                "on_failure='shrink'": options.survive,
+                "cuda_aware='yes'": options.cuda_aware,
             }
             for name, asked in needs_mpi.items():
                 if asked:

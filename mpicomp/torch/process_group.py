@@ -32,7 +32,7 @@ from mpicomp.torch.gloo import Gloo, Gone, UnderWay, timeout_of
 from mpicomp.torch.group_arrivals import Channel, GroupArrivals, header
 from mpicomp.torch.group_exchange import GroupExchange
 from mpicomp.torch.group_meeting import meeting_of
-from mpicomp.transports.base import Lost, placement
+from mpicomp.transports.base import placement
 from mpicomp.transports.coming import MOST, Coming
 from mpicomp.transports.exchange import Exchange
 from mpicomp.transports.inbox import Inbox
@@ -151,18 +151,8 @@ class ProcessGroup(Ranks):
         gone = self._gloo.lost or self._meeting.gloo.lost
         return bool(gone) or hasattr(sys, "last_value")  # the uncaught exception that ends this process
 
-    def outlives(self, error: BaseException) -> bool:
-        return False
-
-    def shrink(self) -> list[Lost]:
-        """No rank can be lost: the job ends."""
-        return []
-
     def close(self) -> None:
         self._gloo.close()
 
     def host(self) -> str:
         return f"{socket.gethostname()}, gloo of torch {torch.__version__}"
-
-    def abort(self) -> None:
-        """Nothing to do: the exception itself ends this process, and gloo then fails on the others."""

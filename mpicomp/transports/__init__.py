@@ -14,7 +14,7 @@ from mpicomp.transports.counters import prepare
 from mpicomp.transports.launcher import SURVIVING, launched_ranks, remedy, torchrun_processes
 from mpicomp.transports.local import Local
 from mpicomp.transports.mpi_state import mpi_is_down, refuse_mpi_that_is_down
-from mpicomp.transports.openers import default_communicator, opener_of
+from mpicomp.transports.openers import Options, default_communicator, opener_of
 
 
 def connect(
@@ -41,17 +41,11 @@ def connect(
     Raises it also if MPI cannot be loaded, in a process that a rank has started, or if there is no second
     rank for a dedicated server to serve.
     """
-    options: dict[str, Any] = {
-        "dedicated": dedicated,
-        "stall_timeout": stall_timeout,
-        "observed": observed,
-        "survive": survive,
-        "cuda_aware": cuda_aware,
-    }
+    options = Options(dedicated, stall_timeout, observed, survive, cuda_aware)
     comm = default_communicator() if comm is None else comm
     opener = None if comm is None else opener_of(comm)
     if opener is not None:
-        return _alone(n, dedicated) if opener.size(comm) == 1 else opener.open(n, comm, **options)
+        return _alone(n, dedicated) if opener.size(comm) == 1 else opener.open(n, comm, options)
     launched = _launched(comm)
     if launched is None or (comm is not None and comm.size == 1 < launched):
         return _alone(n, dedicated)
@@ -66,7 +60,7 @@ def connect(
         _check_size(launched, mpi)
     if dedicated and (mpi.world_size() if comm is None else comm.size) == 1:
         raise ConfigError("a dedicated server needs at least 2 ranks; 1 was started.")
-    return mpi.Mpi(n, comm, **options)
+    return mpi.Mpi(n, comm, **options._asdict())
 
 
 def _launched(comm: Any) -> int | None:

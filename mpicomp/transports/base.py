@@ -159,9 +159,11 @@ class Transport(ABC):
     def host(self) -> str:
         """This rank's host and MPI library, for the record."""
 
-    @abstractmethod
-    def abort(self) -> None:
-        """After an unexpected exception: print its traceback and end every rank of a job at once."""
+    def abort(self) -> None:  # noqa: B027 (by default nothing is to be done)
+        """After an unexpected exception: print its traceback and end every rank of a job at once.
+
+        By default the exception itself ends this process, and the transport then fails on the others.
+        """
 
     @property
     def is_over(self) -> bool:
@@ -175,17 +177,17 @@ class Transport(ABC):
     def collect(self, value: object) -> list[object] | None:
         """Gather each rank's ``value``, in rank order, on the server; None on other ranks.  Not counted."""
 
-    @abstractmethod
     def outlives(self, error: BaseException) -> bool:
         """True if ``error``, raised by an operation, means that a rank died and the others may go on."""
+        return False
 
-    @abstractmethod
     def shrink(self) -> list[Lost]:
         """Go on without the dead ranks, and return them; call it after an error that this ``outlives``.
 
         The remaining workers are renumbered from 0, in their old order.  Messages under way are lost.
         If the server has died, or no worker is left, the job ends.
         """
+        return []
 
     @abstractmethod
     def tell_all(self, number: int) -> list[int]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mpicomp.base.bits import Bytes
 from mpicomp.base.clock import Clock
 from mpicomp.base.errors import MpicompError
-from mpicomp.transports.base import Lost, Make, T, Take, Transport
+from mpicomp.transports.base import Make, T, Take, Transport
 from mpicomp.transports.exchange import Exchange, LocalExchange
 
 
@@ -63,18 +63,8 @@ class Local(Transport):
     def host(self) -> str:
         return f"{socket.gethostname()}, one process"
 
-    def abort(self) -> None:
-        """Nothing to do: the exception itself ends this process."""
-
     def collect(self, value: object) -> list[object]:
         return [value]
-
-    def outlives(self, error: BaseException) -> bool:
-        return False
-
-    def shrink(self) -> list[Lost]:
-        """No rank can be lost."""
-        return []
 
     def tell_all(self, number: int) -> list[int]:
         return [number]

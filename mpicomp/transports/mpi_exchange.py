@@ -48,17 +48,12 @@ class MpiExchange(RankExchange):
         super().begin()
         self._sent_to = [0] * self._mpi.ranks  # bytes of this round's messages
 
-    def _send_up(self, sent: Bytes, status: int, owner: int) -> None:
-        self._sent_to[owner] += len(sent)
-        share = (AHEAD + len(self.owners) * len(sent)) // (self._mpi.ranks - 1)
-        self._send_in_pieces(sent, status, owner, unasked=self._sent_to[owner] <= share)
-
-    def _send_down(self, sent: Bytes, status: int, dest: int) -> None:
-        self._send_in_pieces(sent, status, dest, unasked=True)
-
-    def _send_in_pieces(self, sent: Bytes, status: int, dest: int, unasked: bool) -> None:
-        """Start to send to ``dest``.  ``unasked``: to other hosts in eager pieces."""
-        unasked = unasked and len(sent) <= pieces.MOST * UNASKED
+    def _send(self, sent: Bytes, status: int, dest: int, up: bool) -> None:
+        unasked = len(sent) <= pieces.MOST * UNASKED
+        if up:
+            self._sent_to[dest] += len(sent)
+            share = (AHEAD + len(self.owners) * len(sent)) // (self._mpi.ranks - 1)
+            unasked = unasked and self._sent_to[dest] <= share
         self._mpi.sent[0] += len(sent)
         longest = UNASKED if unasked and dest not in self._whole else None
         self._mpi.post(self._mpi.messages, sent, status, dest, longest)

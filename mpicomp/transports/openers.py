@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.lazy import found
@@ -18,6 +18,16 @@ from mpicomp.transports.launcher import launched_by_mpi
 from mpicomp.transports.mpi_state import mpi_is_down, refuse_mpi_that_is_down
 
 _PLACES: dict[str, str] = {}  # a library's module -> "module:object", its opener
+
+
+class Options(NamedTuple):
+    """What ``transports.connect`` is asked for."""
+
+    dedicated: bool
+    stall_timeout: float | None
+    observed: bool
+    survive: bool
+    cuda_aware: bool | None
 
 
 class Opener(ABC):
@@ -36,20 +46,10 @@ class Opener(ABC):
         """The number of ranks of ``comm``.  Raises ``ConfigError`` if this process is none of them."""
 
     @abstractmethod
-    def open(
-        self,
-        n: int,
-        comm: Any,
-        *,
-        dedicated: bool,
-        stall_timeout: float | None,
-        observed: bool,
-        survive: bool,
-        cuda_aware: bool | None,
-    ) -> Transport:
+    def open(self, n: int, comm: Any, options: Options) -> Transport:
         """The transport for n workers on the ranks of ``comm``, of which there are several; collective.
 
-        The arguments are those of ``transports.connect``.  Raises ``ConfigError`` for those that need MPI.
+        Raises ``ConfigError`` for options that need MPI.
         """
 
 

@@ -51,7 +51,7 @@ class RankExchange(Exchange):
         self._sent[block] = messages
         if (owner := self.owners[block]) != self._transport.rank:
             for message in messages.values():
-                self._send_up(*self._with_status(message), owner)
+                self._send(*self._with_status(message), owner, up=True)
 
     def _with_status(self, message: Bytes | MpicompError) -> tuple[Bytes, int]:
         """The bytes to send for ``message``, which may be an error, and their status."""
@@ -59,15 +59,8 @@ class RankExchange(Exchange):
             return as_text(message), ERROR
         return message, STOP if self._transport.stop else DATA
 
-    def _send_up(self, sent: Bytes, status: int, owner: int) -> None:
-        """Start to send a block of a worker's message to the rank that serves it."""
-        self._send(sent, status, owner)
-
-    def _send_down(self, sent: Bytes, status: int, dest: int) -> None:
-        """Start to send a block's broadcast to ``dest``."""
-        self._send(sent, status, dest)
-
-    def _send(self, sent: Bytes, status: int, dest: int) -> None:
+    def _send(self, sent: Bytes, status: int, dest: int, up: bool) -> None:
+        """Start to send a block to ``dest``: that of a worker's message if ``up``, else its broadcast."""
         self._transport.sent[0] += len(sent)
         self._transport.post(self._transport.messages, sent, status, dest)
 
@@ -127,7 +120,7 @@ class RankExchange(Exchange):
 
     def _pass_on(self, block: int, sent: Bytes, status: int) -> None:
         for dest in self.receivers(block):
-            self._send_down(sent, status, dest)
+            self._send(sent, status, dest, up=False)
 
     def receivers(self, block: int) -> list[int]:
         rank, ranks = self._transport.rank, self._transport.ranks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from math import sqrt
 
@@ -203,6 +204,12 @@ def test_the_bits_that_fill_up_the_last_byte_are_ignored():
         damaged = message.copy()
         damaged[-1] |= filling << 4
         assert np.array_equal(C.decompress(damaged, 7, KEY), wanted)
+
+
+@pytest.mark.parametrize("C", [BlockFloat(4), BlockDithering(8, 64)], ids=repr)
+def test_a_truncated_message_is_refused_by_the_name_of_its_compressor(C):
+    with pytest.raises(MessageError, match=re.escape(f"{C}: message truncated, 0 bytes")):
+        C.decompress_add(np.zeros(0, np.uint8), np.ones(3), KEY)
 
 
 @pytest.mark.parametrize("C", [BlockFloat(4), BlockDithering(8, 64)], ids=repr)

@@ -323,8 +323,10 @@ def test_rankr_takes_its_rows_from_a_single_part():
     assert RankR(2, 3).bound(PARTS) == RankR(2, 3)
     x = X[:24]
     assert np.array_equal(apply(RankR(2).bound(Parts.single(24)), x), x.astype(np.float32))
-    with pytest.raises(ConfigError, match=r"Give rows, or take Layered\(\{\}, default=RankR\(2\)\)"):
-        RankR(2).bound(PARTS)
+    with pytest.raises(
+        ConfigError, match=r"Give rows, or take Layered\(\{\}, default=RankR\(r=2, .*'f2'\)\)"
+    ):
+        RankR(2, values="f2").bound(PARTS)
     for use in (
         lambda: RankR(2).compress(x, KEY),
         lambda: RankR(2).nbytes(24),

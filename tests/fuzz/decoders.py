@@ -28,7 +28,7 @@ with atheris.instrument_imports(include=["mpicomp"]):
     from mpicomp.images import IntegerNetwork, coder
     from mpicomp.images.local_images import LocalImages
     from mpicomp.kernels import definition
-    from mpicomp.kernels.host import Host
+    from mpicomp.kernels.host import host
     from mpicomp.kernels.index_layouts import index_nbytes
     from mpicomp.kernels.loading import load_compiled
     from mpicomp.methods import METHODS
@@ -151,7 +151,7 @@ def _of_images() -> Iterator[Target]:
 
 def outcome(target: Target, buf: Bytes, backend: ModuleType) -> list[bytes] | None:
     """What ``buf`` decodes to with these kernels; None if it is refused."""
-    kernels._host = lambda length: Host(backend)
+    kernels._host = lambda length: host(backend)
     try:
         return [a.tobytes() for a in target.decode(buf)]
     except MessageError:

@@ -97,7 +97,7 @@ def test_block_floats(x, bits, block, stream, scale, data):
             compiled.block_float_pack(x, bits, block, stream)
         return
     assert_same(compiled.block_float_pack(x, bits, block, stream), buf)
-    add = lambda on, buf, out: on.block_float_add(buf, out, bits, block, scale)  # noqa: E731
+    add = lambda on, buf, out: on.add_block_floats(buf, out, bits, block, scale)  # noqa: E731
     assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
 
 
@@ -117,7 +117,7 @@ def test_block_floats_at_the_ends(bits, d):
         buf = np.concatenate([np.zeros(-(-d // 16), np.uint8), pack(symbols, bits)])
         for on in (definition, compiled):
             with pytest.raises(MessageError, match="the integer -"):
-                on.block_float_add(buf, np.zeros(d), bits, 16, 1.0)
+                on.add_block_floats(buf, np.zeros(d), bits, 16, 1.0)
 
 
 @fuzz
@@ -137,7 +137,7 @@ def test_rotated_levels(x, bits, block, least, scale, data):
             compiled.rotated_pack(x, bits, block, least, STREAM)
         return
     assert_same(compiled.rotated_pack(x, bits, block, least, STREAM), buf)
-    add = lambda on, buf, out: on.rotated_add(buf, out, bits, block, scale, STREAM)  # noqa: E731
+    add = lambda on, buf, out: on.add_rotated(buf, out, bits, block, scale, STREAM)  # noqa: E731
     assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
 
 
@@ -170,7 +170,7 @@ def resolutions(draw, d):
 
 
 def add_steps(norms, r, scale, on, symbols, out):
-    on.step_add(symbols, out, norms, r, scale)
+    on.add_steps(symbols, out, norms, r, scale)
 
 
 @fuzz
@@ -222,8 +222,8 @@ DECODERS = {
     "natural, double": lambda on, buf, out: on.natural_add(buf, out, 1023, 11, 1.0),
     "dithering": lambda on, buf, out: on.dither_add(buf, out, 7, 4, 1.0),
     "wide dithering": lambda on, buf, out: on.dither_add(buf, out, 300, 10, 1.0),
-    "block floats": lambda on, buf, out: on.block_float_add(buf, out, 4, 32, 1.0),
-    "rotated levels": lambda on, buf, out: on.rotated_add(buf, out, 3, 512, 1.0, STREAM),
+    "block floats": lambda on, buf, out: on.add_block_floats(buf, out, 4, 32, 1.0),
+    "rotated levels": lambda on, buf, out: on.add_rotated(buf, out, 3, 512, 1.0, STREAM),
     "ternary": lambda on, buf, out: on.ternary_add(buf, out, 1.0),
     "natural dithering": lambda on, buf, out: on.natural_dither_add(buf, out, 9, 5, 1.0),
     "raw": lambda on, buf, out: on.decode_raw(buf, out.size, 7, 12),

@@ -12,9 +12,10 @@ import pytest
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.compressors import Absolute, Contractive, Natural, TopK
-from mpicomp.methods import METHODS, Method
+from mpicomp.methods import METHODS, Method, PerturbedSGD, TwoDirection
 from mpicomp.methods import parameters as types
 from mpicomp.methods.parameters import StepSize, checks_of
+from mpicomp.methods.support.lmo_method import Norm, RateOrDecreasing
 from mpicomp.methods.support.starts import EstimateStart, Start
 from mpicomp.problems import Constants
 
@@ -30,7 +31,7 @@ TYPES = {
         {POSITIVE: [0, -1.0, inf, nan, True, None, "theory*0", "x"]},
     ),
     "Curvature": ([0.5, 7, "theory", "theory*0.5"], {POSITIVE: [0, 0.0, -1.0, True, None, "theory+1"]}),
-    "CurvatureOrZero": ([0, 0.0, 7, "theory"], {POSITIVE: [-1.0, inf, True, None, ""]}),
+    "CurvatureOrZero": ([0, 0.0, 7, "theory"], {POSITIVE: [-1.0, inf, True, False, None, ""]}),
     "Probability": ([1, 1.0, 1e-9], {IN_0_1: [0, 0.0, 1.5, nan, True, None, "theory"]}),
     "ProbabilityOrDefault": ([None, 1, 0.5], {IN_0_1: [0, 0.0, 2, nan, True, "theory"]}),
     "ProbabilityOrTheory": (["theory", "theory*2", 1, 0.5], {POSITIVE: [0, -1, None, "p"], IN_0_1: [1.5, 2]}),
@@ -43,6 +44,7 @@ TYPES = {
     "RateOrZero": ([None, 0, 0.0, 1, 0.5], {"a number from 0 to 1": [-0.1, 1.5, True, False, "theory"]}),
     "Count": ([None, 1, 10**9, 0.5], {COUNT: [0, -1, 1.0, 0.0, 1.5, True, "all"]}),
     "BatchSize": ([None, 1, 10**9, 0.5], {COUNT: [0, -1, 1.0, 0.0, 1.5, True, "all"]}),
+    "PositiveIntegerOrNone": ([None, 1], {"a positive integer": [0, 1.0, True, "1"]}),
     "PositiveInteger": ([1, 10**9], {"a positive integer": [0, -1, 1.0, True, None, "1"]}),
     "ValueFormat": (["f8", "f4", "bf16"], {"value format": ["f3", 4, None]}),
     "PartsOfX": ([None, Parts((Part("x", (3, 2)),))], {"allowed: Parts, or None": [(3, 2), "x"]}),
@@ -65,6 +67,12 @@ def test_what_a_type_allows_and_refuses(name):
         for value in values:
             with pytest.raises(ConfigError, match=said):
                 checked(CASES[name], value)
+
+
+@pytest.mark.parametrize("hint", [*CASES.values(), Start, EstimateStart, RateOrDecreasing, Norm])
+def test_every_type_refuses_an_array(hint):
+    with pytest.raises(ConfigError):
+        checked(hint, np.array([1.0, 2.0]))
 
 
 def test_every_type_is_here():
@@ -92,6 +100,15 @@ def test_every_field_of_every_method_is_checked(method):
     checks = checks_of(method)
     assert list(checks) == [f.name for f in fields(method)]
     assert not any(isinstance(check, types.Anything) for check in checks.values())
+
+
+@pytest.mark.parametrize("field", ["r", "R"])
+def test_a_switch_is_no_number(field):
+    PerturbedSGD(TopK(k=2), 0.1, **{"r": 1, field: 1})
+    with pytest.raises(ConfigError, match=f"{field}=True; allowed: "):
+        PerturbedSGD(TopK(k=2), 0.1, **{"r": 1, field: True})
+    with pytest.raises(ConfigError, match=r"r=True; allowed: the weight of the downlink"):
+        TwoDirection(TopK(k=2), Natural(), r=True)
 
 
 # --- declarations ---

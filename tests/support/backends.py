@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from mpicomp import kernels
-from mpicomp.kernels.host import Host
+from mpicomp.kernels.host import host
 from mpicomp.kernels.loading import load_compiled
 
 compiled = load_compiled()
@@ -17,7 +17,7 @@ compiled = load_compiled()
 
 def only(patch: pytest.MonkeyPatch, backend: ModuleType) -> None:
     """Vectors of any length go by ``backend``."""
-    patch.setattr(kernels, "_host", lambda length: Host(backend))
+    patch.setattr(kernels, "_host", lambda length: host(backend))
 
 
 FLOATS = (np.float32, np.float64)

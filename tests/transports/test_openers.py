@@ -37,7 +37,7 @@ class Pairs(openers.Opener):
     def size(self, comm):
         return comm.ranks
 
-    def open(self, n, comm, **options):
+    def open(self, n, comm, options):
         return n, comm, options
 
 
@@ -91,7 +91,7 @@ def test_the_opener_opens_what_it_takes(environment):
     n, comm, options = connect(5, dedicated=True, stall_timeout=2.0)
     assert (n, comm) == (5, Pairs.joined)
     defaults = {"observed": False, "survive": False, "cuda_aware": None}
-    assert options == {"dedicated": True, "stall_timeout": 2.0} | defaults
+    assert options._asdict() == {"dedicated": True, "stall_timeout": 2.0} | defaults
     assert isinstance(connect(5, comm=Pair(1)), Local)
     with pytest.raises(ConfigError, match="a dedicated server needs"):
         connect(5, dedicated=True, comm=Pair(1))

@@ -1,24 +1,49 @@
-"""The shape of the matrix that a compressor reads a vector as."""
+"""Compressors that read a vector as a matrix, and the shape of that matrix."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Self
+
+from mpicomp.base.checks import check_positive_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
-from mpicomp.compressors.base import Compressor
+from mpicomp.compressors.base import Contractive
 
 
-def rows_in(parts: Parts, C: Compressor, text: str) -> int:
-    """The rows of a vector with a single part: its first axis, or 1 if it has fewer than 2 axes.
+class MatrixCompressor(Contractive):
+    """A compressor that reads the vector as one matrix, row after row.
 
-    Raises ``ConfigError`` if there are more parts; it names C, and advises ``text`` for each part.
+    rows  None: the shape of the part of x, its first axis by all others.  A part with fewer than 2 axes is a
+          single row
     """
-    if len(parts) > 1:
-        raise ConfigError(
-            f"{C} reads the vector as one matrix, and it has the parts {parts}. Give rows, or take "
-            f"Layered({{}}, default={text}), which has a matrix for each part."
-        )
-    shape = parts.parts[0].shape
-    return shape[0] if len(shape) >= 2 else 1
+
+    rows: int | None
+
+    def __post_init__(self) -> None:
+        if self.rows is not None:
+            check_positive_integer("rows", self.rows)
+
+    def bound(self, parts: Parts) -> Self:
+        if self.rows is not None:
+            return self
+        if len(parts) > 1:
+            raise ConfigError(
+                f"{self} reads the vector as one matrix, and it has the parts {parts}. Give rows, or take "
+                f"Layered({{}}, default={self}), which has a matrix for each part."
+            )
+        shape = parts.parts[0].shape
+        rows = shape[0] if len(shape) >= 2 else 1
+        return replace(self, rows=rows)  # type: ignore[type-var]  # subclasses are dataclasses
+
+    def rows_of(self, d: int) -> int:
+        """The number of rows.  Raises ``ConfigError`` if it is neither given nor bound."""
+        if self.rows is None:
+            raise ConfigError(
+                f"{self} does not know the rows of the dimension d={d}. Give rows, or bind it to a part, as "
+                f"Layered({{}}, default={self}) does in a run."
+            )
+        return self.rows
 
 
 def columns_of(d: int, rows: int) -> int:

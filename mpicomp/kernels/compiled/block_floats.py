@@ -68,7 +68,7 @@ def block_float_pack(x: Float, bits: int, block: int, stream: StreamName | None)
     return out
 
 
-def block_float_add(buf: Bytes, out: Float, bits: int, block: int, scale: float) -> None:
+def add_block_floats(buf: Bytes, out: Float, bits: int, block: int, scale: float) -> None:
     """out_j += scale m_j 2^e.
 
     Raises ``MessageError``, and adds nothing, on a wrong length or the integer -2^(bits - 1).

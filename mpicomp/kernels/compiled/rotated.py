@@ -53,7 +53,7 @@ def rotated_pack(x: Float, bits: int, block: int, least: bool, stream: StreamNam
     return np.concatenate([scales.view(np.uint8), symbols])
 
 
-def rotated_add(buf: Bytes, out: Float, bits: int, block: int, scale: float, stream: StreamName) -> None:
+def add_rotated(buf: Bytes, out: Float, bits: int, block: int, scale: float, stream: StreamName) -> None:
     """out += scale * D H c times the scale on the wire times 2^-floor(k/2), block by block.
 
     Raises ``MessageError``, and adds nothing, on a wrong length or a scale that is not finite or negative.

@@ -34,7 +34,7 @@ def step_symbols(x: Float, norms: Reals, r: Reals, stream: StreamName) -> Symbol
     return out
 
 
-def step_add(symbols: Symbols, out: Float, norms: Reals, r: Reals, scale: float) -> None:
+def add_steps(symbols: Symbols, out: Float, norms: Reals, r: Reals, scale: float) -> None:
     """out += scale N/r times the levels; a level of 0 adds 0, whatever N/r is."""
     ends = block_ends(out.size, norms.size)
     sliced(lambda a, b: _add(symbols[a:b], out[a:b], r[a:b], norms, ends, a, scale), out.size)

@@ -57,7 +57,7 @@ def _decode_indices(on: Launching, buf: Array, d: int, k: int) -> Array:
         nbits = d if form == BITMAP else k + ((d - 1) >> form)
         marks = on.empty(words_of(nbits), np.uint32)
         on.each(marks.size, "selection", "import_bits", buf[split:], nbits, marks, marks.size)
-        upper = selection.positions_of(on, marks, k)
+        upper = selection.positions_of(on, marks)
         if upper.size != k:
             raise refused(d, k)
         if form == BITMAP:
@@ -74,7 +74,7 @@ def _complement(on: Launching, indices: Array, d: int) -> Array:
     marks = on.xp.zeros(words_of(d), dtype=np.uint32)
     on.each(indices.size, "indices", "set_upper", indices, indices.size, BITMAP, marks)
     on.each(marks.size, "selection", "invert", marks, marks.size, d)
-    return selection.positions_of(on, marks, None)
+    return selection.positions_of(on, marks)
 
 
 def _symbol_width(form: int, d: int) -> int:

@@ -57,17 +57,17 @@ def heads(on: Launching, stream: StreamName, d: int, p: float | Array) -> Array:
     marks = on.empty(words_of(d), np.uint32)
     each, all_ = (NULL, p) if isinstance(p, float) else (p, 0.0)
     on.dense(d, "selection", "mark_heads", d, each, all_, *flat(stream), marks)
-    return positions_of(on, marks, None)
+    return positions_of(on, marks)
 
 
 def _marked(on: Launching, x: Array, least: int) -> Array:
     marks = on.empty(words_of(x.size), np.uint32)
     on.dense(x.size, "selection", f"at_least_{suffix(x)}", x, x.size, least, marks)
-    return positions_of(on, marks, None)
+    return positions_of(on, marks)
 
 
-def positions_of(on: Launching, marks: Array, expected: int | None) -> Array:
-    """The positions of marks; their number need not be the ``expected`` one."""
+def positions_of(on: Launching, marks: Array) -> Array:
+    """The positions of marks."""
     tiles = -(-marks.size // _TILE)
     counts = on.empty(tiles + 1, np.uint64)
     arrived = on.xp.zeros(1, dtype=np.uint32)
@@ -75,21 +75,9 @@ def positions_of(on: Launching, marks: Array, expected: int | None) -> Array:
         "selection", "tally", tiles, THREADS, marks, marks.size, arrived, counts, on.device.pointer
     )
     *_, found = on.noted()
-    out = on.empty(found if expected is None or found != expected else expected, np.int64)
-    on.device.launch(
-        "selection",
-        "collect",
-        tiles,
-        THREADS,
-        marks,
-        NULL,
-        marks.size,
-        NULL,
-        counts,
-        NULL,
-        found,
-        out,
-    )
+    out = on.empty(found, np.int64)
+    args = (marks, NULL, marks.size, NULL, counts, NULL, found, out)
+    on.device.launch("selection", "collect", tiles, THREADS, *args)
     return out
 
 

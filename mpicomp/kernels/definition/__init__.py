@@ -1,7 +1,7 @@
 """The numpy kernels: short, plain, and the reference that every other backend equals byte for byte."""
 
 from mpicomp.kernels.definition.ans import ans_decode, ans_encode
-from mpicomp.kernels.definition.block_floats import block_float_add, block_float_pack
+from mpicomp.kernels.definition.block_floats import add_block_floats, block_float_pack
 from mpicomp.kernels.definition.dithering import (
     dither_add,
     dither_pack,
@@ -27,10 +27,10 @@ from mpicomp.kernels.definition.positions import (
     encode_raw,
 )
 from mpicomp.kernels.definition.reductions import norm
-from mpicomp.kernels.definition.rotated import rotated_add, rotated_pack
+from mpicomp.kernels.definition.rotated import add_rotated, rotated_pack
 from mpicomp.kernels.definition.selection import at_least, count_nonzero, nonzero, top_k
 from mpicomp.kernels.definition.sign import sign_add, sign_pack
-from mpicomp.kernels.definition.steps import step_add, step_symbols
+from mpicomp.kernels.definition.steps import add_steps, step_symbols
 from mpicomp.kernels.definition.tiles import top_k_of_tiles
 from mpicomp.kernels.definition.values import are_singles, from_wire, to_wire, wire_add
 from mpicomp.kernels.definition.vectors import add_scaled, gather, scatter_add

@@ -27,7 +27,7 @@ def step_symbols(x: Float, norms: Reals, r: Reals, stream: StreamName) -> Symbol
     return (np.ceil(r) + level).astype(np.uint16)
 
 
-def step_add(symbols: Symbols, out: Float, norms: Reals, r: Reals, scale: float) -> None:
+def add_steps(symbols: Symbols, out: Float, norms: Reals, r: Reals, scale: float) -> None:
     """out += scale N/r times the levels."""
     N = np.repeat(norms, np.diff(block_ends(out.size, norms.size), prepend=0))
     with np.errstate(over="ignore", invalid="ignore"):

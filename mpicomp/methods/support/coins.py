@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from mpicomp.compressors import Compressor, Identity, Lossless, Unbiased
 from mpicomp.compressors.base import Array
@@ -10,7 +10,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.estimating import EstimatingMethod, TwoPoints
+from mpicomp.methods.support.estimating import EstimatingMethod, TwoPointEstimate, TwoPoints
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
@@ -70,7 +70,7 @@ class CoinMethod(CoinUplink, EstimatingMethod):
         self.down.decompress_add(broadcast.m, r.g, key)  # g^{k+1}
 
 
-class TwoPointMethod(CoinMethod):
+class TwoPointMethod(TwoPointEstimate, CoinMethod):
     """A ``CoinMethod`` whose workers may ask for gradients at x^k and at x^{k-1}, on the same batch J_i::
 
         worker i   sends ∇f_i(x^{k+1}), or its mean over ``sync_batch`` samples,    if c^k = 1
@@ -79,7 +79,6 @@ class TwoPointMethod(CoinMethod):
     A subclass has the field ``batch`` too, or overrides ``worker_step``.
     """
 
-    Replica: ClassVar[type] = TwoPoints
     batch: BatchSize
     sync_batch: BatchSize = None
 
@@ -88,7 +87,3 @@ class TwoPointMethod(CoinMethod):
             return Message(self.sync.compress(gradient(f, r.x, self.sync_batch, key), key))  # c^k = 1
         after, before = (gradient(f, x, self.batch, key) for x in (r.x, r.previous))  # on the same J_i
         return Message(self.Q.compress_difference(after, before, key))  # c^k = 0
-
-    def estimate(self, r: TwoPoints, broadcast: Message, key: Key) -> None:
-        super().estimate(r, broadcast, key)
-        r.previous[:] = r.x

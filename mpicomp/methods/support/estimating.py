@@ -60,6 +60,17 @@ class EstimatingMethod(Method):
             add_scaled(r.x, r.g, -self.step)  # x^{k+1} = x^k - γ g^k
 
 
+class TwoPointEstimate(EstimatingMethod):
+    """A method whose workers ask for gradients at x^k and at x^{k-1}; its other base has ``estimate``."""
+
+    Replica: ClassVar[type] = TwoPoints
+    needs_function: ClassVar[bool] = True  # at two points
+
+    def estimate(self, r: Any, broadcast: Any, key: Key) -> None:
+        super().estimate(r, broadcast, key)  # type: ignore[safe-super]
+        r.previous[:] = r.x
+
+
 def _differs(x: Array, same: Array, value: Array) -> bool:
     """Whether x is another array than ``same``, or has another number than ``value`` in an entry."""
     return x is not same or bool(((x != value) & (x == x)).any())

@@ -6,23 +6,20 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.base.checks import check_positive_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.matrices import columns_of
 from mpicomp.kernels.lowrank import add_outer, orthonormal, times
 from mpicomp.keys import Key, Stream
-from mpicomp.methods.parameters import PartsOfX, Value
+from mpicomp.methods.parameters import PartsOfX, PositiveIntegerOrNone
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.linear import LinearMethod
-
-Rows = Annotated[int | None, Value(check_positive_integer, also=(None,))]
 
 
 class Matrix(NamedTuple):
@@ -127,7 +124,7 @@ class FactoredMethod(LinearMethod, EstimatingMethod):
     """
 
     r: Any
-    rows: Rows
+    rows: PositiveIntegerOrNone
     parts: PartsOfX
     worker_separable: ClassVar[bool] = False
     turns: ClassVar[bool] = False  # whether a matrix with more columns than rows is transposed

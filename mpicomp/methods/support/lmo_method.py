@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Annotated, Any, ClassVar, Self
 
-from mpicomp.base.checks import check_positive, check_positive_integer, check_rate
+from mpicomp.base.checks import check_positive, number
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.compressors import Compressor, Contractive
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, start
-from mpicomp.methods.parameters import BatchSize, Choice, PartsOfX, Value
+from mpicomp.methods.parameters import BatchSize, Choice, PartsOfX, PositiveIntegerOrNone, Value
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.batch_theory import require_bounded_variance
 from mpicomp.methods.support.estimating import EstimatingMethod
@@ -24,15 +24,7 @@ from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
 
 DECREASING = "decreasing"
-
-
-def _check_rate(name: str, value: Any) -> None:
-    try:
-        check_rate(name, value)
-    except ConfigError:
-        raise ConfigError(
-            f"{name}={value!r}; allowed: a number above 0 and at most 1, or {DECREASING!r}."
-        ) from None
+_check_rate = number(f"a number above 0 and at most 1, or {DECREASING!r}", lambda v: 0 < v <= 1)
 
 
 def _check_gap(name: str, value: Any) -> None:
@@ -45,7 +37,6 @@ Norm = Annotated[str, Choice(NORMS)]
 Polar = Annotated[str, Choice(POLARS)]
 GradientAverage = Annotated[str, Choice(MOMENTA)]
 RateOrDecreasing = Annotated[Any, Value(_check_rate, also=(DECREASING,))]
-Horizon = Annotated[int | None, Value(check_positive_integer, also=(None,))]
 Gap = Annotated[float | None, Value(_check_gap, also=(None,))]
 
 
@@ -62,7 +53,7 @@ class LMOMethod(AveragingMethod, EstimatingMethod):
     polar: Polar
     eta: RateOrDecreasing
     momentum: GradientAverage
-    rounds: Horizon
+    rounds: PositiveIntegerOrNone
     gap: Gap
     batch: BatchSize
     start: str

@@ -33,7 +33,7 @@ class StartCheck(Check):
     allowed: tuple[str, ...]
 
     def __call__(self, method: str, name: str, value: Any) -> None:
-        if value == "zero" and value not in self.allowed:
+        if isinstance(value, str) and value == "zero" and value not in self.allowed:
             raise ConfigError(
                 f"{name}='zero': {method} would stay at x0 for a round and then be what it is from "
                 f"'compressed'; allowed: {', '.join(map(repr, self.allowed))}."

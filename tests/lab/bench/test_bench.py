@@ -69,9 +69,9 @@ def test_the_kernels_figures_where_messages_differ_in_length(no_torch):
 @pytest.mark.parametrize(("C", "draws"), [(RandK(0.01), 1), (PermK(), 2)], ids=str)
 def test_each_call_that_is_timed_draws(C, draws, monkeypatch):
     """PermK draws a slot, too.  Only the message that the error is taken of is decoded by memory."""
-    drawn, permute = [], kernels.definition.permute
+    drawn, permute = [], kernels._NUMPY.permute
     monkeypatch.setattr(kernels, "backend_for_length", lambda length, a=None: kernels._NUMPY)
-    monkeypatch.setattr(kernels.definition, "permute", lambda *names: drawn.append(names) or permute(*names))
+    monkeypatch.setattr(kernels._NUMPY, "permute", lambda *names: drawn.append(names) or permute(*names))
     vectors = list(np.random.default_rng(5).standard_normal((4, 1000)))
     keys = (Key(1, round, 0, WORKERS) for round in count())
     _cost(Case(C), vectors, keys, repeats=2)
