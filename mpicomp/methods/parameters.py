@@ -18,6 +18,8 @@ from functools import cache
 from types import UnionType
 from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 
+import numpy as np
+
 from mpicomp.base.checks import (
     check_choice,
     check_count,
@@ -61,7 +63,7 @@ class Value(Check):
     also: tuple[float | None, ...] = ()
 
     def __call__(self, method: str, name: str, value: Any) -> None:
-        if not any(type(value) is type(one) and value == one for one in self.also):  # False is not 0
+        if isinstance(value, bool | np.ndarray) or value not in self.also:  # False is not 0
             self.check(name, value)
 
 
@@ -169,7 +171,7 @@ StepSize = Annotated[Any, _StepSize(check_step)]
 
 # μ: of f's strong convexity, or of the Polyak-Łojasiewicz condition.
 Curvature = Annotated[Any, FromTheory(check_step)]
-CurvatureOrZero = Annotated[Any, FromTheory(check_step, also=(0, 0.0))]
+CurvatureOrZero = Annotated[Any, FromTheory(check_step, also=(0,))]
 
 # Numbers in (0, 1].
 Probability = Annotated[float, Value(check_probability)]

@@ -15,7 +15,7 @@ class MatrixCompressor(Contractive):
     """A compressor that reads the vector as one matrix, row after row.
 
     rows  None: the shape of the part of x, its first axis by all others.  A part with fewer than 2 axes is a
-          single row
+          single row.
     """
 
     rows: int | None
