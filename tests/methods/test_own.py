@@ -214,6 +214,18 @@ class Counts(Sound):
 
 
 @dataclass(frozen=True)
+class CountsInAPlainClass(Sound):
+    """It declares the counter, but its record is no dataclass of its own."""
+
+    class Worker(Sound.Worker):
+        steps: int = 0
+
+    def worker_step(self, w, r, f, key):
+        w.steps += 1
+        return super().worker_step(w, r, f, key)
+
+
+@dataclass(frozen=True)
 class CountsInAField(Sound):
     """It counts them in a field, and has a cached property besides, and a constant."""
 
@@ -348,6 +360,7 @@ def test_they_keep_them_in_later_rounds_too():
     ("method", "said"),
     [
         (Counts(), r"Counts sets worker-0\.steps, which is no field of Worker.* Declare steps in Worker"),
+        (CountsInAPlainClass(), r"no field of Worker.* Declare steps in Worker, a dataclass \(@dataclass\)"),
         (CountsFromTheStart(), r"CountsFromTheStart sets worker-0\.name, which is no field of Worker"),
     ],
 )
