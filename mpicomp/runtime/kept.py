@@ -38,7 +38,8 @@ class Kept:
         except RecordError as error:
             raise ConfigError(
                 f"{self._method} has changed what it keeps, so that no checkpoint could be loaded: {error}. "
-                "Keep shape and type, as r.x[:] = .. does."
+                "Keep shape and type, as r.x[:] = .. does; a number that is no integer later is none at "
+                "first, as in `mean: float = 0.0`."
             ) from None
         for path, (kind, value) in sorted(_besides(records).items()):
             if path not in self._besides or self._besides[path][1] is not value:
