@@ -109,7 +109,7 @@ def norm_beyond(norm: float, values: str) -> DivergedError:
 
 def check_known(kind: str, name: object, allowed: Collection[str]) -> None:
     """Raise the error of ``unknown`` unless ``name`` is one of ``allowed``."""
-    if name not in [*allowed]:  # a list is in none, and cannot be looked up in a dict
+    if not isinstance(name, str) or name not in allowed:
         raise unknown(kind, name, allowed)
 
 

@@ -18,8 +18,9 @@ from mpicomp.kernels.interface import Kernels
 
 
 class Host(Kernels):
-    """The kernels that are made of ``pieces``: the package ``definition`` or ``compiled``, with the same
-    functions.  ``host`` adds those that a function there is by itself.
+    """The kernels that are made of ``pieces``, the package ``definition`` or ``compiled``.
+
+    Both have the same functions.  ``host`` adds the kernels that are one of these functions.
     """
 
     def __init__(self, pieces: ModuleType) -> None:

@@ -188,8 +188,11 @@ class Early:
 
 
 def _sum_of_bits(gradient: Array) -> int:
-    """The sum of the entries' bits as integers, which any change of scale, as clipping's, changes."""
-    return int(gradient.view(f"u{gradient.itemsize}").sum(dtype=np.uint64))
+    """The sum of the entries' bits, as integers of 32 bits, which a change of scale, as clipping's, changes.
+
+    A sum of integers of 64 bits is modulo 2^64: it is the same for 4096 entries and for their halves.
+    """
+    return int(gradient[:, None].view("u4").sum(dtype=np.uint64))  # a column, whose entries lie anywhere
 
 
 def _is_vector(value: Any) -> bool:

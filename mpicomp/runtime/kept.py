@@ -24,11 +24,8 @@ class Kept:
     """What ``records``, dataclasses by name as in a checkpoint, hold at the start of ``method``."""
 
     def __init__(self, method: Method, records: Mapping[str, Any]) -> None:
-        self._method, self._kinds, self._besides = (
-            type(method).__name__,
-            _kinds_of(records),
-            _besides(records),
-        )
+        self._method = type(method).__name__
+        self._kinds, self._besides = _kinds_of(records), _besides(records)
 
     def check(self, records: Mapping[str, Any]) -> None:
         """Raise ``ConfigError`` if a step has changed a shape or a type, or set what is no field."""
@@ -41,14 +38,16 @@ class Kept:
         except RecordError as error:
             raise ConfigError(
                 f"{self._method} has changed what it keeps, so that no checkpoint could be loaded: {error}. "
-                "Keep shape and type, as r.x[:] = .. does."
+                "Keep shape and type, as r.x[:] = .. does; a number that is no integer later is none at "
+                "first, as in `mean: float = 0.0`."
             ) from None
         for path, (kind, value) in sorted(_besides(records).items()):
             if path not in self._besides or self._besides[path][1] is not value:
                 name = path.rpartition(".")[2]
                 raise ConfigError(
                     f"{self._method} sets {path}, which is no field of {kind}, so that a resumed run would "
-                    f"lose it. Declare {name} in {kind}, with a type, as in `steps: int = 0`."
+                    f"lose it. Declare {name} in {kind}, a dataclass (@dataclass), with a type, as in "
+                    "`steps: int = 0`."
                 )
 
 

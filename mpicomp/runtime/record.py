@@ -163,9 +163,9 @@ def check_whole(folder: Path, rows: list[Row], last: int) -> None:
 
 
 def check_claim(folder: Path, what: str, found: bool, resume: bool | None) -> None:
-    """Raise ``RecordError`` if ``folder`` holds a run, a comparison or a study against ``resume``.
+    """Raise ``RecordError`` if ``folder`` holds what ``resume`` forbids, or lacks what ``resume`` asks for.
 
-    what    one of these three; ``found`` says whether the folder holds it
+    what    "run", "comparison" or "study"; ``found`` says whether the folder holds one
     resume  True: it must be there.  False: it must not.  None: either
     """
     if found and resume is False:

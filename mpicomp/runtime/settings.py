@@ -22,10 +22,7 @@ def setting(default: Any, help: str, allowed: Collection[str] = (), metavar: str
 
 
 def settings_of(group: type) -> list[tuple[Field[Any], tuple[type, ...]]]:
-    """The settings that are the fields of ``group``, a dataclass, each with the types of its values.
-
-    These do not have the type of None.
-    """
+    """The settings that are the fields of ``group``, a dataclass, each with its values' types but None's."""
     hints = get_type_hints(group)
     return [(f, _types(hints[f.name])) for f in fields(group)]
 

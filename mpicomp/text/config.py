@@ -238,8 +238,13 @@ def _value_text(value: Any) -> str:
 
 
 def _is_default(f: Field[Any], value: Any) -> bool:
-    """Whether ``value`` is the default of the field; an array, whose entries would be compared, is none."""
-    return not isinstance(value, np.ndarray) and bool(value == _default(f))
+    """Whether ``value`` is the default of the field.
+
+    An array or a table of pandas, whose comparison is one of entries, is none.
+    """
+    default = _default(f)
+    same = default is not MISSING and value == default
+    return isinstance(same, bool | np.bool_) and bool(same)
 
 
 def _are_rules(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -304,6 +305,17 @@ def test_arrays_are_told_apart_in_every_entry_type_and_shape():
     assert len({in_full(Weighing(w)) for w in others}) == len(others)
     assert in_full(Weighing(None)) == repr(Weighing(None))
     assert in_full(Weighing(Weighing)) == repr(Weighing(Weighing))  # a class is no array's holder
+
+
+def test_an_array_is_not_copied_for_its_hash():
+    """It may be all data of a problem of one's own, more than half of the memory."""
+    a = np.zeros(10**6)
+    tracemalloc.start()
+    try:
+        in_full(a)
+        assert tracemalloc.get_traced_memory()[1] < a.nbytes / 8
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_field_that_repr_leaves_out_is_not_compared():

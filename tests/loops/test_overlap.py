@@ -165,6 +165,19 @@ def test_a_gradient_that_is_changed_after_its_blocks_have_left_is_refused():
     assert agg(g).tobytes() == plain(g).tobytes()
 
 
+def test_so_is_one_that_is_halved_whatever_its_length():
+    """The bits of 4096 halves, as integers of 64 bits, sum to those of the entries modulo 2^64."""
+    agg = Aggregator(METHOD, np.zeros(5 * 4096), **SHARDED)
+    blocks, g = agg.overlap(), np.repeat(np.random.default_rng(0).normal(size=5 * 4096), 2)[::2]
+    for changed in (g / 2, g):
+        for b in reversed(range(5)):
+            agg.bring(b, g[blocks[b]])
+        if changed is not g:
+            with pytest.raises(ConfigError, match=r"block \d of the gradient is not what bring was given"):
+                agg(changed)
+    agg(g.copy())  # whose entries are one after another
+
+
 def test_blocks_in_single_precision_are_those_of_the_call():
     """The vector is in double precision, and so are the steps of the workers."""
     plain, agg = (Aggregator(METHOD, np.zeros(20), **SHARDED) for _ in range(2))

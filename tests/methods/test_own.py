@@ -214,6 +214,31 @@ class Counts(Sound):
 
 
 @dataclass(frozen=True)
+class BeginsAsAnInteger(Sound):
+    """Its number is called a float, and begins as an int."""
+
+    @dataclass
+    class Worker(Sound.Worker):
+        mean: float = 0
+
+    def worker_step(self, w, r, f, key):
+        w.mean += 0.5
+        return super().worker_step(w, r, f, key)
+
+
+@dataclass(frozen=True)
+class CountsInAPlainClass(Sound):
+    """It declares the counter, but its record is no dataclass of its own."""
+
+    class Worker(Sound.Worker):
+        steps: int = 0
+
+    def worker_step(self, w, r, f, key):
+        w.steps += 1
+        return super().worker_step(w, r, f, key)
+
+
+@dataclass(frozen=True)
 class CountsInAField(Sound):
     """It counts them in a field, and has a cached property besides, and a constant."""
 
@@ -329,6 +354,7 @@ def test_nor_in_a_loop_of_one_s_own():
             r"Single has changed what it keeps.* replica\.x has shape \(10,\) and type float32; exp",
         ),
         (Lists(), r"Lists has changed what it keeps.* worker-0\.signs is \["),
+        (BeginsAsAnInteger(), r"worker-0\.mean has .* where int is needed.* as in `mean: float = 0\.0`"),
     ],
 )
 @pytest.mark.parametrize("rounds", [1, 6])
@@ -348,6 +374,7 @@ def test_they_keep_them_in_later_rounds_too():
     ("method", "said"),
     [
         (Counts(), r"Counts sets worker-0\.steps, which is no field of Worker.* Declare steps in Worker"),
+        (CountsInAPlainClass(), r"no field of Worker.* Declare steps in Worker, a dataclass \(@dataclass\)"),
         (CountsFromTheStart(), r"CountsFromTheStart sets worker-0\.name, which is no field of Worker"),
     ],
 )

@@ -374,6 +374,26 @@ def test_a_problem_with_an_array_is_compared():
     assert to_text(given) != to_text(Given(np.arange(3.0) + 1))
 
 
+@dataclass(frozen=True)
+class Tabled(Problem):
+    """A problem of one's own with a table of pandas, which has a default."""
+
+    table: object = None
+
+    def dimension(self):
+        return 3
+
+    def objective(self, i, n):
+        return Squares(np.zeros(3))
+
+
+def test_so_is_one_with_a_table():
+    """Whether it was the default asked pandas for the truth of a table."""
+    table = pytest.importorskip("pandas").DataFrame({"a": [1, 2]})
+    compared = mpicomp.compare({"GD": GD(gamma=0.5)}, Tabled(table), workers=2, rounds=1)
+    assert compared.outcomes[0].rows[-1].f == 0
+
+
 def test_a_problem_without_a_text_is_told_to_have_one(tmp_path):
     asked = {"method": GD(gamma=0.5), "workers": 2, "out": tmp_path / "run"}
     first, second = Plain(np.ones(3)), Plain(np.ones(3))

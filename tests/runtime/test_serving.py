@@ -139,6 +139,7 @@ def test_allreduce_sums_factors_too(method, entries):
         ({"server": "sharded", "blocks": 0}, "blocks=0"),
         ({"stall_timeout": True}, "stall_timeout=True; allowed: a number of seconds above 0"),
         ({"cuda_aware": ["no"]}, "unknown answer for cuda_aware"),
+        ({"server": np.array(["shared", "sharded"])}, "unknown server"),
         ({"on_failure": ["end"]}, "unknown on_failure"),
         ({"server": "sharded", "on_failure": "shrink"}, "on_failure='shrink' cannot be combined with"),
         ({"server": "allreduce", "method": EF21(TopK(3), gamma=0.1)}, "Take server='sharded' for EF21"),
