@@ -97,11 +97,10 @@ class Packing:
         wanted = [leaf.part.name for leaf in self._leaves]
         if list(arrays) != wanted:
             if sorted(arrays) != sorted(wanted):
+                advice = " Numbers in a list: give numpy.array(..) of it." if _are_numbers(arrays) else ""
                 raise ConfigError(
                     f"{what} has the parts {shortened(arrays, str) or 'none'}; expected, as at the start: "
-                    f"{shortened(wanted, str)}."
-                    + " Numbers in a list: give numpy.array(..) of it."
-                    * _are_numbers(arrays)
+                    f"{shortened(wanted, str)}.{advice}"
                 )
             arrays = {name: arrays[name] for name in wanted}
         xp: Any = np if self.device is None else self.device.xp

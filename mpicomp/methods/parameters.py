@@ -131,6 +131,8 @@ class Kinds(Check):
 
 
 def _or_theory(check: Callable[[str, Any], None]) -> Callable[[str, Any], None]:
+    """``check`` for numbers, which also allows "theory" and its multiples."""
+
     def check_either(name: str, value: float | str) -> None:
         check_step(name, value)
         if not isinstance(value, str):

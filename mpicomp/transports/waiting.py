@@ -2,7 +2,7 @@
 
 An MPI library waits by polling without end.  Nothing is faster if every rank has a core to itself.  But any
 other process on that core then waits for the rank's share of it to end, and so does a rank that was to send.
-So a waiting rank gives way after each poll, which takes a fraction of a microsecond.  If there are more ranks
+So a waiting rank gives way after each poll, which takes some half a microsecond.  If there are more ranks
 than cores, a waiting rank still takes time from the ranks that it waits for: after 1 ms it sleeps.
 """
 
