@@ -66,6 +66,8 @@ class Artemis(ShiftedMethod, EstimatingMethod):
 
     recalled: ClassVar[str] = "the second of the paper's two ways of partial participation"
     paper: ClassVar[str] = "Philippenko, Dieuleveut, Artemis, arXiv 2006.14591, Algorithm 1"
+    may_adapt: ClassVar[bool] = True
+    noisy_estimate: ClassVar[bool] = True
 
     @dataclass
     class Replica:

@@ -37,7 +37,7 @@ from mpicomp.compressors.blockwise import Blockwise
 from mpicomp.compressors.constants import check_constants
 from mpicomp.compressors.lossless import forwards
 from mpicomp.keys import Key
-from mpicomp.methods.parameters import Anything, checks_of, is_auto, step_size_of
+from mpicomp.methods.parameters import AUTO_NOISY, Anything, checks_of, is_auto, step_size_of
 from mpicomp.problems.base import Constants, Known, Objective
 
 
@@ -109,6 +109,7 @@ class Method(ABC):
     separable: ClassVar[bool] = True  # whether the server treats each coordinate alone, but for compressors
     worker_separable: ClassVar[bool] = True  # whether workers do so too
     may_adapt: ClassVar[bool] = False  # whether the step size "auto" suits it, see ``support.auto_step``
+    noisy_estimate: ClassVar[bool] = False  # whether they are noisy to "auto" without a batch too
     of_ones_own: ClassVar[bool] = False  # whether its class, or a base of it, is not the package's
     setup_rounds: ClassVar[int] = 0  # rounds before the first step; the ledger also counts their uplink apart
     Replica: ClassVar[type]
@@ -150,14 +151,15 @@ class Method(ABC):
         allowed = "allowed: a positive number, 'theory', or a multiple such as 'theory*8'."
         if not (self.may_adapt and self.steps_plainly):
             raise ConfigError(
-                f"{name} takes no {self.step_name}='auto'; {allowed} Methods with the plain step x - γ g and "
-                "may_adapt = True take 'auto', EF21 and MARINA among them."
+                f"{name} takes no {self.step_name}={self.step!r}; {allowed} Methods with the plain step "
+                "x - γ g and may_adapt = True take 'auto', EF21 and MARINA among them."
             )
-        if (batch := getattr(self, "batch", None)) is not None:
-            raise ConfigError(
-                f"{name}: {self.step_name}='auto' with batch={batch}; {allowed} By the noise of batches "
-                "'auto' would shorten the steps too early: it needs full gradients."
-            )
+
+    @property
+    def noisy(self) -> bool:
+        """Whether its estimates of the gradient are noisy to the step size "auto"."""
+        batch = getattr(self, "batch", None)
+        return self.noisy_estimate or batch is not None or self.step == AUTO_NOISY
 
     @property
     def steps_plainly(self) -> bool:

@@ -55,6 +55,8 @@ class DASHAMVR(TwoPointEstimate, DifferenceMethod):
 
     recalled: ClassVar[str] = "the constants of gamma, and the order of b"
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-MVR"
+    may_adapt: ClassVar[bool] = True
+    noisy_estimate: ClassVar[bool] = True
 
     def local(self, w: DifferenceMethod.Worker, r: TwoPoints, f: Objective, key: Key) -> Array:
         h = gradient(f, r.x, self.batch, key)  # s_i(x^{k+1})

@@ -53,6 +53,8 @@ class DASHAPAGE(TwoPointEstimate, DifferenceMethod):
 
     recalled: ClassVar[str] = "the constants of theory"
     paper: ClassVar[str] = "Tyurin, Richtárik, DASHA (ICLR 2023), Algorithm 1, DASHA-PAGE"
+    may_adapt: ClassVar[bool] = True
+    noisy_estimate: ClassVar[bool] = True
 
     def local(self, w: DifferenceMethod.Worker, r: TwoPoints, f: Objective, key: Key) -> Array:
         if key.round == 0 or key.shared("dasha/coin").coin(self.p):

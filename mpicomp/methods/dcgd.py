@@ -44,6 +44,8 @@ class DCGD(AveragingMethod, EstimatingMethod):
     down: Lossless = Lossless()
 
     paper: ClassVar[str] = "Alistarh et al., QSGD (2017); Khirirat et al. (2018)"
+    may_adapt: ClassVar[bool] = True
+    noisy_estimate: ClassVar[bool] = True
 
     def uplink(self, key: Key) -> Unbiased:
         return self.Q

@@ -56,6 +56,8 @@ class DoubleSqueeze(MemoryMethod, EstimatingMethod):
 
     recalled: ClassVar[str] = "the algorithm"
     paper: ClassVar[str] = "Tang, Yu, Lian, Zhang, Liu, DoubleSqueeze (ICML 2019)"
+    may_adapt: ClassVar[bool] = True
+    noisy_estimate: ClassVar[bool] = True
 
     @dataclass
     class Server:

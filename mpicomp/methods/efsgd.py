@@ -64,6 +64,8 @@ class EFSGD(MemoryMethod, EstimatingMethod):
         "Sahu et al., Rethinking gradient sparsification (NeurIPS 2021); decay: SparseLoCo, arXiv "
         "2508.15706; senders and clipped norms: its authors' programs"
     )
+    may_adapt: ClassVar[bool] = True
+    noisy_estimate: ClassVar[bool] = True
 
     @dataclass
     class Worker:

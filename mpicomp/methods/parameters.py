@@ -37,11 +37,13 @@ from mpicomp.base.parts import Parts
 from mpicomp.compressors import Absolute, Compressor, Contractive, Unbiased
 
 AUTO = "auto"  # the step size that ``support.auto_step`` sets in every round
+AUTO_NOISY = "auto_noisy"  # so for gradients that are noisy, as the method cannot know
+_AUTO = (AUTO, AUTO_NOISY)
 
 
 def is_auto(step: object) -> bool:
-    """Whether a step size is "auto"."""
-    return isinstance(step, str) and step == AUTO
+    """Whether a step size is "auto" or "auto_noisy"."""
+    return isinstance(step, str) and step in _AUTO
 
 
 class Check(ABC):
@@ -146,8 +148,8 @@ def _check_step_or_auto(name: str, value: float | str) -> None:
         check_step(name, value)
     except ConfigError:
         raise ConfigError(
-            f"{name}={value!r}; allowed: a positive number, 'theory', a multiple such as 'theory*8', or "
-            f"{AUTO!r}."
+            f"{name}={value!r}; allowed: a positive number, 'theory', a multiple such as 'theory*8', "
+            f"{AUTO!r}, or {AUTO_NOISY!r}."
         ) from None
 
 
@@ -168,7 +170,7 @@ class _StepSize(FromTheory):
             super().__call__(method, name, value)
 
 
-# The step size, a number above 0, or "auto": what tuning scales.  Every method has one.
+# The step size, a number above 0, "auto" or "auto_noisy": what tuning scales.  Every method has one.
 StepSize = Annotated[Any, _StepSize(check_step)]
 
 # μ: of f's strong convexity, or of the Polyak-Łojasiewicz condition.

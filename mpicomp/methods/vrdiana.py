@@ -57,6 +57,8 @@ class VRDIANA(ShiftedMethod, EstimatingMethod):
 
     recalled: ClassVar[str] = "the constant 36 of gamma for convex f_ij; Theorem 4"
     paper: ClassVar[str] = "Horváth, Kovalev, Mishchenko, Stich, Richtárik, arXiv 1904.05115, VR-DIANA"
+    may_adapt: ClassVar[bool] = True
+    noisy_estimate: ClassVar[bool] = True
     needs_function: ClassVar[bool] = True  # at two points
     starts_at_x0: ClassVar[tuple[str, ...]] = ("w",)
 

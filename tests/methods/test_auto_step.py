@@ -136,12 +136,7 @@ def test_a_refused_step_names_it_where_it_is_allowed(name):
     for wrong in ("AUTO", "theroy", "theory*auto", -1.0, None):
         with pytest.raises(ConfigError, match=f"{method.step_name}={wrong!r}".replace("*", r"\*")) as error:
             method.with_step(wrong)
-        assert ("or 'auto'" in str(error.value)) == method.may_adapt
-
-
-def test_batches_are_refused():
-    with pytest.raises(ConfigError, match="EF21SGDM: gamma='auto' with batch=2; allowed: a positive"):
-        EF21SGDM(TopK(2), gamma="auto", batch=2)
+        assert ("'auto', or 'auto_noisy'" in str(error.value)) == method.may_adapt
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,7 @@ def methods() -> list[Method]:
     chosen += [EF21Muon(TopK(5), TopK(5), gamma=1e-3, norm="linf", eta=0.5, momentum="mvr", batch=2)]
     chosen += [DIANA(Natural(), gamma="auto"), MARINA(PermK(), gamma="auto", p=0.3)]
     chosen += [EF21(TopK(5), gamma="auto"), EF21SGDM(TopK(2), gamma="auto", down=Lossless(forward=True))]
+    chosen += [EF21SGDM(TopK(2), gamma="auto", batch=2), Artemis(Natural(), RandK(5), gamma="auto", p=0.5)]
     chosen += [MARINAP(PermK(), gamma=1e-3, p=0.3)]
     chosen += of_compressors({type(case.c): case.c for case in reversed(FIT)}.values())
     chosen += [parse_method(case.text) for case in METHOD_CASES]
