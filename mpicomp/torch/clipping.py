@@ -55,7 +55,7 @@ class ClippingWatch:
             return
         self._handle.remove()
         assert self._watched is not None
-        warnings.warn(AROUND if is_in_ddp(self._watched) else _CLIPPED, stacklevel=_level_of_program())
+        warnings.warn(AROUND if is_in_ddp(self._watched) else _CLIPPED, stacklevel=level_of_program())
 
 
 def warn_of_frozen(name: str, gradient: Tensor) -> None:
@@ -67,11 +67,11 @@ def warn_of_frozen(name: str, gradient: Tensor) -> None:
         warnings.warn(
             f"the gradient of {name} is left out, because that needs none (requires_grad is False). To have "
             "it averaged, requires_grad_(True) before Compressed is made; else set it to None.",
-            stacklevel=_level_of_program(),
+            stacklevel=level_of_program(),
         )
 
 
-def _level_of_program() -> int:
+def level_of_program() -> int:
     """The stack level, for the caller's warning, of the first line that is neither ours nor torch's."""
     level, frame = 0, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGES):
