@@ -14,6 +14,8 @@ import numpy as np
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
 
+MOST_WORKERS = 10**7  # each has its objects, of a KB or more, in some process
+
 
 def plain_value(value: Any) -> Any:
     """A number or text of numpy, or a ``Fraction``, as Python's; any other ``value`` itself.
@@ -64,6 +66,11 @@ def as_integer(name: str, value: Any, least: int = 1, most: int = 2**63 - 1) -> 
         shown = repr(value) if isinstance(value, str | Real) else one_line(value)
         raise ConfigError(f"{name}={shown}; allowed: an integer from {least} to {most}.")
     return count
+
+
+def as_workers(workers: Any) -> int:
+    """``workers`` as an int.  Raises ``ConfigError`` unless it is an integer from 1 to ``MOST_WORKERS``."""
+    return as_integer("workers", workers, most=MOST_WORKERS)
 
 
 def as_seed(seed: Any) -> int:

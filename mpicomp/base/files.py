@@ -14,12 +14,14 @@ from typing import Any
 from mpicomp.base.errors import ConfigError, MpicompError, RecordError
 from mpicomp.base.units import one_line
 
+DEEPEST = 200  # parts of a path: pathlib makes folders by recursion
+
 
 def as_path(name: str, value: Any, what: str = "folder", also: str = "") -> Path:
     """``value``, the argument ``name``, as the path of a file or folder.
 
-    Raises ``ConfigError`` unless it is a text or a ``pathlib.Path``; an empty text names nothing.  ``also``
-    names what else the argument may be.
+    Raises ``ConfigError`` unless it is a text or a ``pathlib.Path``, of ``DEEPEST`` parts at most; an empty
+    text names nothing.  ``also`` names what else the argument may be.
     """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str) or not text or "\0" in text:
@@ -28,7 +30,12 @@ def as_path(name: str, value: Any, what: str = "folder", also: str = "") -> Path
             f"{name}={one_line(value)} names no {what}; allowed: a path, as a text or a pathlib.Path"
             f"{also}{here}."
         )
-    return Path(text)
+    path = Path(text)
+    if (depth := len(path.parts)) > DEEPEST:
+        raise ConfigError(
+            f"{name} names a {what} inside {depth - 1} folders; allowed: {DEEPEST - 1}. Give a shorter path."
+        )
+    return path
 
 
 def as_path_or_none(name: str, value: Any) -> Path | None:

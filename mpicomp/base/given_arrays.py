@@ -5,6 +5,7 @@ Masks are refused.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.errors import ConfigError, MpicompError
 
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the text of an object that has none of its own
 PLAIN = {float, int, bool, str}  # types of a list's entries that cannot hold a mask
 
 
@@ -71,7 +73,8 @@ def as_array(what: str, given: Any, error: type[MpicompError] = ConfigError) -> 
 def in_full(value: object) -> str:
     """``repr(value)``, and the SHA-256 of the arrays in it, in fields that it shows, dicts, lists and tuples.
 
-    numpy leaves out digits, and most entries of a long array, so that two of them may look alike.
+    numpy leaves out digits, and most entries of a long array, so that two of them may look alike.  So do
+    tensors, sparse matrices and tables of pandas, which are hashed as the arrays that they consist of.
     """
     arrays = [*_arrays(value)]
     if not arrays:
@@ -85,9 +88,11 @@ def in_full(value: object) -> str:
 
 
 def _arrays(value: Any) -> Iterator[NDArray[Any]]:
+    value = _in_arrays(value)
     if isinstance(value, np.ndarray):
-        if not value.dtype.hasobject:  # whose bytes are addresses
-            yield value
+        if value.dtype.hasobject:  # whose bytes are addresses
+            value = np.frombuffer(ADDRESS.sub("", repr(value.tolist())).encode(), np.uint8)
+        yield value
     elif is_dataclass(value) and not isinstance(value, type):
         yield from _arrays([getattr(value, f.name) for f in fields(value) if f.repr])
     elif isinstance(value, dict):
@@ -95,6 +100,22 @@ def _arrays(value: Any) -> Iterator[NDArray[Any]]:
     elif isinstance(value, list | tuple):
         for one in value:
             yield from _arrays(one)
+
+
+def _in_arrays(value: Any) -> Any:
+    """What a tensor, a sparse matrix or a table of pandas consists of; anything else is ``value`` itself."""
+    torch, sparse, pandas = map(sys.modules.get, ("torch", "scipy.sparse", "pandas"))
+    if torch is not None and isinstance(value, torch.Tensor):
+        return readable(value).to_dense().cpu().numpy()
+    if sparse is not None and sparse.issparse(value):
+        held = vars(value if hasattr(value, "indptr") else value.tocoo())  # mostly no copy
+        return [held[name] for name in sorted(held)]  # their order depends on how it was made
+    if pandas is not None and isinstance(value, pandas.DataFrame):
+        columns = [value.iloc[:, j].to_numpy() for j in range(value.shape[1])]  # each of its own type
+        return [value.index.to_numpy(), value.columns.to_numpy(), *columns]
+    if pandas is not None and isinstance(value, pandas.Series):
+        return [value.index.to_numpy(), value.to_numpy()]
+    return value
 
 
 def is_finite(x: Any) -> bool:

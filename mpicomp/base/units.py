@@ -74,7 +74,8 @@ def one_line(value: object, most: int = 60) -> str:
 
 
 def from_difference(*texts: str) -> list[str]:
-    """``texts``, each cut to the characters around their first difference if one of them is long."""
+    """``texts`` in one line, each cut to the characters around their first difference if one is long."""
+    texts = tuple(" ".join(text.split()) for text in texts)
     if max(map(len, texts)) <= _LONG:
         return [*texts]
     same = sum(1 for _ in takewhile(lambda letters: len({*letters}) == 1, zip(*texts, strict=False)))

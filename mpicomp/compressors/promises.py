@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf, log, sqrt
 from typing import Any
 
@@ -22,7 +22,12 @@ _DENSE = ("normal numbers", "equal entries")
 
 
 def check_compressor(
-    C: Compressor, d: int = 64, n: int = 2, draws: int = 2000, rounding: float = 1e-6
+    C: Compressor,
+    d: int = 64,
+    n: int = 2,
+    draws: int = 2000,
+    rounding: float = 1e-6,
+    sizes: Sequence[float] = (1e-30, 1e30),
 ) -> None:
     """Check what ``Compressor`` and the class of C promise, on vectors of d entries and n workers.
 
@@ -33,7 +38,8 @@ def check_compressor(
       ``Contractive``: E |C(x) - x|² <= (1 - alpha) |x|².  ``Absolute``: |C(x) - x|² <= delta.
 
     x are vectors of normal numbers, of Student's with 3 degrees of freedom, of one entry, of two equal ones,
-    of equal entries, of falling ones, and 0.  A constant that is wrong for other vectors alone is not found.
+    of equal entries, of falling ones, and 0, and normal numbers times each of ``sizes``, which float16 would
+    make 0 or infinite.  A constant that is wrong for other vectors alone is not found.
     A mean is over ``draws`` keys, the same in each call.  It may miss its bound by six standard errors, and
     by 14 / ``draws`` of the largest error for rare events: a compressor that keeps its promises fails with a
     probability below 1e-6 as far as the means are normal.
@@ -50,6 +56,17 @@ def check_compressor(
         _check_message(C, x, n)
         _check_sum(C, x, n)
         _check_error(C, name, x, n, draws, rounding, dense=name in _DENSE)
+    for size in sizes:
+        x = size * np.random.default_rng(0).standard_normal(d)
+        try:
+            _check_message(C, x, n)
+            _check_sum(C, x, n)
+            _check_error(C, "these", x, n, draws, rounding, dense=True)
+        except ConfigError as error:
+            raise ConfigError(
+                f"with normal numbers times {size:g}, {error} Send numbers and scales in a format of such a "
+                "range, as float32; or give other sizes here, none by sizes=()."
+            ) from None
     if isinstance(C, Unbiased) and n > 1:
         _check_mean_of_workers(C, d, n, draws, rounding)
 

@@ -15,7 +15,7 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.blocks import Blocks
-from mpicomp.base.checks import as_integer, as_seed, check_choice
+from mpicomp.base.checks import as_seed, as_workers, check_choice
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, unknown
 from mpicomp.base.given_arrays import in_full
 from mpicomp.base.units import one_line, shortened
@@ -106,7 +106,7 @@ class Stepping:
         comm, ranks = ranks_of(comm)
         own = workers is None
         placement = Placement(server, blocks, device, cuda_aware, stall_timeout, verify_bytes)
-        n = max(1, ranks - placement.dedicated) if own else as_integer("workers", workers)
+        n = max(1, ranks - placement.dedicated) if own else as_workers(workers)
         self.transport = t = placement.connect(n, comm)
         self._open = ExitStack()
         try:

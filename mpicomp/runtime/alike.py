@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.base.given_arrays import in_full
+from mpicomp.base.given_arrays import ADDRESS, in_full
 from mpicomp.base.units import from_difference
 from mpicomp.problems.base import Problem, fingerprint_of
-
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the text of an object that has none of its own
 
 
 def refuse_unlike(told: Sequence[Mapping[str, str]]) -> None:
@@ -33,7 +30,7 @@ def refuse_unlike(told: Sequence[Mapping[str, str]]) -> None:
 
 def as_text(fact: Any) -> str:
     """A text itself; any other ``fact`` in one line, without memory addresses, which differ between ranks."""
-    return fact if isinstance(fact, str) else _ADDRESS.sub("", " ".join(in_full(fact).split()))
+    return fact if isinstance(fact, str) else ADDRESS.sub("", " ".join(in_full(fact).split()))
 
 
 def facts_of(problem: Problem) -> dict[str, Any]:

@@ -26,20 +26,24 @@ class Kept:
     def __init__(self, method: Method, records: Mapping[str, Any]) -> None:
         self._method = type(method).__name__
         self._kinds, self._besides = _kinds_of(records), _besides(records)
+        self._unknown = _with_nan(records)
 
     def check(self, records: Mapping[str, Any]) -> None:
-        """Raise ``ConfigError`` if a step has changed a shape or a type, or set what is no field."""
+        """Raise ``ConfigError`` if a step has changed a shape or a type, or set what is no field.
+
+        Also for NaN in numbers and in arrays that began with it, and for a single integer below 0.
+        """
         try:
             for record_name, record in records.items():
                 for f in fields(record):
                     name, value = f"{record_name}.{f.name}", getattr(record, f.name)
-                    if name in self._kinds and not _is_alike(value, self._kinds[name]):
+                    if name not in self._kinds:
+                        continue
+                    if name in self._unknown or not _is_alike(value, self._kinds[name]):
                         fitting(name, value, self._kinds[name])
         except RecordError as error:
             raise ConfigError(
-                f"{self._method} has changed what it keeps, so that no checkpoint could be loaded: {error}. "
-                "Keep shape and type, as r.x[:] = .. does; a number that is no integer later is none at "
-                "first, as in `mean: float = 0.0`."
+                f"{self._method} keeps what could not be loaded from a checkpoint: {error}. {_remedy(error)}"
             ) from None
         for path, (kind, value) in sorted(_besides(records).items()):
             if path not in self._besides or self._besides[path][1] is not value:
@@ -49,6 +53,27 @@ class Kept:
                     f"lose it. Declare {name} in {kind}, a dataclass (@dataclass), with a type, as in "
                     "`steps: int = 0`."
                 )
+
+
+def _remedy(error: RecordError) -> str:
+    """What to keep in place of what ``fitting`` has refused with ``error``."""
+    if "entries" in str(error):  # NaN or negative
+        return "For none as yet keep inf or 0, or a field of its own, as in `known: bool = False`."
+    return (
+        "Keep shape and type, as r.x[:] = .. does; a number that is no integer later is none at first, as in "
+        "`mean: float = 0.0`."
+    )
+
+
+def _with_nan(records: Mapping[str, Any]) -> set[str]:
+    """The arrays of floats that hold NaN, by the names that they have in a checkpoint."""
+    held = {
+        f"{name}.{f.name}": getattr(record, f.name)
+        for name, record in records.items()
+        for f in fields(record)
+    }
+    arrays = {name: value for name, value in held.items() if isinstance(value, np.ndarray)}
+    return {name for name, value in arrays.items() if value.dtype.kind in "fc" and np.isnan(value).any()}
 
 
 def _kinds_of(records: Mapping[str, Any]) -> dict[str, Any]:

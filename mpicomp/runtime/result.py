@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Run:
-    """The result of ``mpicomp.run``, equal on all ranks.  ``method`` has its step sizes as numbers."""
+    """The result of ``mpicomp.run``, equal on all ranks."""
 
-    method: Method
+    method: Method  # with its step sizes as numbers
+    asked: Method  # as it was given, such as with gamma="theory"
     problem: Problem
     workers: int
     ranks: int
@@ -109,6 +110,7 @@ def result_of(session: Session, problem: Problem, status: str, verified: Verifie
     rows, ledger, digest, phases, sent = t.ask_server(lambda: known)
     return Run(
         method=loop.method,
+        asked=session.asked,
         problem=problem,
         workers=loop.ledger.n,
         ranks=t.ranks,

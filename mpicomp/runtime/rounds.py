@@ -200,4 +200,4 @@ def _check_record(method: Method, record: Any) -> None:
 def check_device(method: Method) -> None:
     """Raise ``ConfigError`` for a method that runs on the CPU only."""
     if not method.on_device:
-        raise ConfigError(f"{type(method).__name__} runs on the CPU only: use --device cpu.")
+        raise ConfigError(f"{type(method).__name__} runs on the CPU only: use device='cpu' (--device cpu).")

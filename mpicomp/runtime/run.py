@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp import kernels
-from mpicomp.base.checks import as_integer, as_seed
+from mpicomp.base.checks import as_integer, as_seed, as_workers
 from mpicomp.base.errors import ConfigError, MpicompError, keeping
 from mpicomp.base.files import as_path_or_none
 from mpicomp.base.given_arrays import as_array
@@ -146,7 +146,7 @@ def run(
         )
         given = f"{one_line(method)} and {one_line(problem)}"
         raise ConfigError(f"run takes a Method and a Problem; it was given {given}.{remedy}")
-    workers = as_integer("workers", workers)
+    workers = as_workers(workers)
     limits = Limits(rounds, target_grad_norm_sq, hold, max_bytes, max_seconds)
     observation = Observation(every, at, observe)
     limits.check_observed(observation)

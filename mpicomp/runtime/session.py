@@ -96,7 +96,7 @@ class Session:
     ) -> None:
         t = loop.transport
         self.loop, self.limits, self.observation, self.folder = loop, limits, observation, folder
-        self.callback = callback
+        self.asked, self.callback = method, callback
         if resume is not False and folder is None:
             raise ConfigError("resume needs the folder of the run to continue: give out.")
         self.resumed = t.ask_server(self._has_checkpoint) if resume is None else resume

@@ -1,4 +1,4 @@
-"""Warn if gradients are changed before they are averaged: clipped, or averaged by DDP."""
+"""Warn of gradients that are averaged otherwise than they are: clipped, averaged by DDP, or left out."""
 
 from __future__ import annotations
 
@@ -55,10 +55,23 @@ class ClippingWatch:
             return
         self._handle.remove()
         assert self._watched is not None
-        warnings.warn(AROUND if is_in_ddp(self._watched) else _CLIPPED, stacklevel=_level_of_program())
+        warnings.warn(AROUND if is_in_ddp(self._watched) else _CLIPPED, stacklevel=level_of_program())
 
 
-def _level_of_program() -> int:
+def warn_of_frozen(name: str, gradient: Tensor) -> None:
+    """Warn that the ``gradient`` of a frozen parameter, along which torch would step, is left out.
+
+    Not if it is 0, as ``zero_grad(set_to_none=False)`` leaves it.
+    """
+    if gradient.layout is not torch.strided or gradient.any():
+        warnings.warn(
+            f"the gradient of {name} is left out, because that needs none (requires_grad is False). To have "
+            "it averaged, requires_grad_(True) before Compressed is made; else set it to None.",
+            stacklevel=level_of_program(),
+        )
+
+
+def level_of_program() -> int:
     """The stack level, for the caller's warning, of the first line that is neither ours nor torch's."""
     level, frame = 0, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGES):

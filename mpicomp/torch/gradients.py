@@ -18,7 +18,7 @@ from mpicomp.compressors.base import Array
 from mpicomp.loops.aggregator import Aggregator
 from mpicomp.torch.alike import numbered
 from mpicomp.torch.buffers import Buffers
-from mpicomp.torch.clipping import ClippingWatch
+from mpicomp.torch.clipping import ClippingWatch, warn_of_frozen
 from mpicomp.torch.comparing import Comparing
 from mpicomp.torch.late import LateBackward
 from mpicomp.torch.overlap import Overlap
@@ -238,16 +238,23 @@ class Gradients(Comparing):
         self._outside.forget()
 
     def _refuse_others(self) -> None:
-        """Raise ``ConfigError`` for a gradient that is not averaged: ranks would get other parameters."""
+        """Raise ``ConfigError`` for a gradient that is not averaged: ranks would get other parameters.
+
+        Gradients of frozen parameters are left out, with a warning unless they are 0.
+        """
+        steps_alone = self.local is not None and self._begun  # and so along all that it has
         for i, j, p in numbered(self.inner):
-            if p.grad is None or id(p) in self._known:
+            known = id(p) in self._known
+            if p.grad is None or (known and (p.requires_grad or steps_alone)):
                 continue
             if p.requires_grad:
                 raise ConfigError(
                     f"parameter {j} of group {i} has a gradient; when Compressed was made, it was not in the "
                     "optimiser or needed none. Make Compressed anew after such a change."
                 )
-            p.grad = None  # of before it was frozen
+            warn_of_frozen(f"parameter {j} of group {i}", p.grad)
+            if not known:
+                p.grad = None  # of before it was frozen
 
     def _own_gradient(self) -> Array:
         """The present gradient as a vector, shape (d,), divided by the scale of a GradScaler."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection
 from weakref import WeakSet
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
 from mpicomp.loops.aggregator import Aggregator
+from mpicomp.torch.clipping import level_of_program
 from mpicomp.torch.tensors import Tensors
 
 
@@ -74,6 +76,7 @@ class Overlap:
 
     def __init__(self, tensors: Tensors, aggregator: Aggregator) -> None:
         self._tensors, self._leaving = tensors, Leaving(tensors, aggregator)
+        self._keeps = aggregator.method.keeps_residual  # and has not warned yet
         self._versions: dict[int, int] = {}  # number of a parameter -> version of the gradient taken from it
         self._handles = [
             p.register_post_accumulate_grad_hook(lambda p, j=j: self._take(j, p))
@@ -111,6 +114,13 @@ class Overlap:
         A parameter that backward has not reached contributes its ``grad``, or zeros if that is None.
         Raises ``ConfigError`` if a gradient has been changed since backward.
         """
+        if self._keeps and (frozen := self._tensors.frozen()):
+            self._keeps = False
+            warnings.warn(
+                f"overlap: {self._name(min(frozen))!r} was frozen, and the error feedback's memory of it is "
+                "sent and lost. Leave overlap out to keep it until the parameter is unfrozen.",
+                stacklevel=level_of_program(),
+            )
         changed = None
         for j, parameter in enumerate(self._tensors.parameters):
             gradient = parameter.grad

@@ -22,7 +22,8 @@ def test_the_package_s_compressors_keep_their_promises(case):
 
 @pytest.mark.parametrize(("values", "rounding"), [("f2", 1e-3), ("bf16", 4e-3)])
 def test_rounding_is_allowed_for_where_it_is_said(values, rounding):
-    mpicomp.check_compressor(mpicomp.Identity(values), rounding=rounding)
+    sizes = () if values == "f2" else (1e-30, 1e30)
+    mpicomp.check_compressor(mpicomp.Identity(values), rounding=rounding, sizes=sizes)
     with pytest.raises(ConfigError, match=r"\|E C\(x\) - x\| is|E \|C\(x\) - x\|² is"):
         mpicomp.check_compressor(mpicomp.Identity(values))
 
@@ -89,7 +90,45 @@ class Rounded(Absolute):
 
 @pytest.mark.parametrize("C", [Part(), Doubled(), Rounded()])
 def test_compressors_of_one_s_own_keep_their_promises(C):
-    mpicomp.check_compressor(C)
+    mpicomp.check_compressor(C, sizes=() if isinstance(C, Rounded) else (1e-30, 1e30))  # int32 ends at 2e9
+
+
+@dataclass(frozen=True)
+class Scaled(Contractive):
+    """The signs of x times the mean of |x|, which is sent in the format ``scale``."""
+
+    scale: str
+
+    def compress(self, x, key):
+        size = np.abs(x).mean().astype(self.scale)
+        return np.concatenate([np.array([size]).view(np.uint8), np.packbits(x < 0)])
+
+    def decompress_add(self, buf, out, key, scale=1.0):
+        width = np.dtype(self.scale).itemsize
+        out += (
+            scale
+            * float(buf[:width].view(self.scale)[0])
+            * (1 - 2.0 * np.unpackbits(buf[width:])[: out.size])
+        )
+
+    def nbytes(self, d):
+        return np.dtype(self.scale).itemsize + -(-d // 8)
+
+    def paper_bits(self, buf, d, key):
+        return 8 * buf.size
+
+    def alpha(self, d, n):
+        return 1 / d
+
+
+def test_a_scale_without_small_or_large_numbers_is_found():
+    """It sent 0 for x of size 1e-30, and passed."""
+    mpicomp.check_compressor(Scaled("f4"))
+    mpicomp.check_compressor(Scaled("f2"), rounding=1e-3, sizes=(1e-3, 1e3))
+    with pytest.raises(ConfigError, match=r"times 1e-30, Scaled.* allows .* as float32; or give other sizes"):
+        mpicomp.check_compressor(Scaled("f2"), rounding=1e-3)
+    with np.errstate(over="ignore"), pytest.raises(ConfigError, match=r"times 1e\+30, .* 64 finite numbers"):
+        mpicomp.check_compressor(Scaled("f2"), rounding=1e-3, sizes=[1e30])
 
 
 COMPRESS, ADD = Part.compress, Part.decompress_add  # before a test replaces them

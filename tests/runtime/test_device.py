@@ -273,6 +273,12 @@ def test_an_unknown_device_is_refused_with_those_that_there_are():
         mpicomp.run(EF21(TopK(3), gamma=0.1), Quadratics(d=30), workers=2, rounds=1, device="gpu")
 
 
+def test_without_cupy_the_error_names_the_argument_of_python_and_of_the_command(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(ConfigError, match=r"no CuPy here .* run with device='cpu' \(--device cpu\)\."):
+        mpicomp.run("gd(gamma=0.1)", "quadratics(d=5)", workers=2, rounds=2, device="cuda")
+
+
 @pytest.mark.parametrize("error", [RuntimeError, type("CompileException", (Exception,), {})])
 def test_a_gpu_without_a_compiler_is_refused_before_the_first_round(monkeypatch, error):
     def missing(**_):

@@ -12,6 +12,7 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
+import scipy
 
 import mpicomp
 from mpicomp import GD
@@ -363,6 +364,40 @@ def test_other_arrays_in_a_problem_of_ones_own_are_refused(tmp_path):
     b[1500] = 0
     with pytest.raises(RecordError, match="belongs to another run: problem is"):
         run(problem=Given(b), rounds=6, resume=True, **asked)
+
+
+def _sparse(kind):
+    return lambda b: getattr(scipy.sparse, kind)(b[:, None])
+
+
+def _labelled(b):
+    """Columns of several types; no float tells the entries 2^53 and 2^53 + 1 apart."""
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame({"x": 1.5, "n": 2**53 + b.astype(int), "of": [f"client {v}" for v in b]})
+
+
+SPARSE = ("csr_array", "csc_matrix", "coo_array", "dok_array", "lil_matrix")
+HELD = {kind: _sparse(kind) for kind in SPARSE} | {
+    "table": _labelled,
+    "texts": lambda b: _labelled(b).of,
+    "index": lambda b: _labelled(b).set_index("of").x,
+    "tensor": lambda b: pytest.importorskip("torch").tensor(b),
+    "sparse tensor": lambda b: pytest.importorskip("torch").tensor(b).to_sparse(),
+    "objects": lambda b: np.array([f"client {v}" for v in b], object),
+}
+
+
+@pytest.mark.parametrize("kind", HELD)
+def test_so_are_other_matrices_tables_and_tensors(tmp_path, kind):
+    """Their texts leave out most entries, too."""
+    asked = {"method": GD(gamma=0.5), "workers": 2, "out": tmp_path / "run", "every": 1}
+    b = np.full(3000, 2.0)
+    run(problem=Tabled(HELD[kind](b)), rounds=2, **asked)
+    run(problem=Tabled(HELD[kind](b.copy())), rounds=4, resume=True, **asked)
+    b[1500] = 1
+    with pytest.raises(RecordError, match="belongs to another run: problem is") as refused:
+        run(problem=Tabled(HELD[kind](b)), rounds=6, resume=True, **asked)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_problem_with_an_array_is_compared():

@@ -65,6 +65,36 @@ def test_an_old_gradient_of_a_frozen_parameter_is_dropped():
     assert torch.equal(model[0].bias, before) and model[0].bias.grad is None
 
 
+@pytest.mark.parametrize("frozen", ["before", "later"])
+def test_a_gradient_that_is_set_for_a_frozen_parameter_is_left_out_with_a_warning(frozen):
+    model = network()
+    model[0].bias.requires_grad_(frozen == "later")
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model)
+    model[0].bias.requires_grad_(False)
+    before = model[0].bias.clone()
+    loss(model, 0, 0).backward()
+    model[0].bias.grad = torch.ones_like(before)
+    with pytest.warns(UserWarning, match="gradient of parameter 1 of group 0 is left out") as warned:
+        opt.step()
+    assert torch.equal(model[0].bias, before) and warned[0].filename == __file__
+
+
+def test_local_steps_go_along_it():
+    """As torch alone does, and the exchange averages the change."""
+    model = network()
+    opt = Compressed(
+        torch.optim.SGD(model.parameters(), lr=0.5), DCGD(Identity()), module=model, sync_every=2
+    )
+    model[0].bias.requires_grad_(False)
+    before = model[0].bias.clone()
+    for _ in range(2):
+        opt.zero_grad()
+        loss(model, 0, 0).backward()
+        model[0].bias.grad = torch.ones_like(before)
+        opt.step()
+    torch.testing.assert_close(model[0].bias, before - 1)
+
+
 def test_a_parameter_that_is_frozen_later_stays():
     """As in torch alone, momentum and weight decay leave it."""
     model = network()
@@ -77,6 +107,7 @@ def test_a_parameter_that_is_frozen_later_stays():
     assert torch.equal(model[0].weight, before)
 
 
+@pytest.mark.filterwarnings("ignore:the gradient of parameter 0 of group 0 is left out")
 @pytest.mark.parametrize("to_none", [True, False])
 @pytest.mark.parametrize(
     "method", [EFSGD(TopK(k=4)), DoubleSqueeze(TopK(k=4), TopK(k=4))], ids=["up", "both"]

@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
 import torch
 
-from mpicomp import MARINA, ConfigError, RandK
+from mpicomp import DCGD, EFSGD, MARINA, ConfigError, RandK, TopK
 from mpicomp.torch import Compressed
 from tests.torch.loops import TOPK, step
 from tests.torch.models import loss, network, values
@@ -75,6 +75,16 @@ def test_overlap_refuses_a_second_backward():
     loss(model, 0, 0).backward()
     with pytest.raises(ConfigError, match="has got a second gradient before opt"):
         loss(model, 0, 1).backward()
+
+
+@pytest.mark.parametrize(("method", "warnings"), [(EFSGD(TopK(k=4)), 1), (DCGD(RandK(k=4)), 0)])
+def test_overlap_warns_once_where_the_memory_of_a_frozen_parameter_is_lost(method, warnings, recwarn):
+    model = network()
+    opt = early(model, method)
+    for k in range(4):
+        model[0].weight.requires_grad_(k < 2)
+        step(opt, model, k)
+    assert ["'0.weight' was frozen" in str(one.message) for one in recwarn] == [True] * warnings
 
 
 def test_overlap_refuses_gradients_that_are_changed_after_they_left():

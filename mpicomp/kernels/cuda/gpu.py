@@ -42,7 +42,7 @@ class Gpu:
         except ImportError as error:
             raise ConfigError(
                 f"no CuPy here ({error}); install mpicomp[cuda12] or mpicomp[cuda13], "
-                "or run with --device cpu."
+                "or run with device='cpu' (--device cpu)."
             ) from None
         try:
             device = cupy.cuda.Device(local_rank % cupy.cuda.runtime.getDeviceCount())
@@ -50,7 +50,9 @@ class Gpu:
             attributes = device.attributes
             pinned = cupy.cuda.alloc_pinned_memory(32)  # of the host, at the same address on the device
         except cupy.cuda.runtime.CUDARuntimeError as error:
-            raise ConfigError(f"no CUDA device here ({error}); run with --device cpu.") from None
+            raise ConfigError(
+                f"no CUDA device here ({error}); run with device='cpu' (--device cpu)."
+            ) from None
         self.xp: Any = cupy
         self.multiprocessors = int(attributes["MultiProcessorCount"])
         self.notes = np.frombuffer(pinned, dtype=np.uint64, count=4)
@@ -62,7 +64,7 @@ class Gpu:
         except (RuntimeError, cupy.cuda.compiler.CompileException) as error:  # now, not in the first round
             raise ConfigError(
                 f"CuPy cannot compile kernels here ({error}); install mpicomp[cuda12] or mpicomp[cuda13], "
-                "which bring NVRTC, or run with --device cpu."
+                "which bring NVRTC, or run with device='cpu' (--device cpu)."
             ) from None
         self.dlpack = (_DLPACK_CUDA, int(device.id))
 

@@ -124,7 +124,7 @@ def forecast(
 ) -> Forecast:
     """The forecast for ``method`` on ``problem``, from costs measured in this process.
 
-    Raises ``ConfigError`` if ``server`` cannot serve the method.
+    Raises ``ConfigError`` if ``server`` cannot serve the method, or FEW or MORE workers cannot run it.
     """
     # The root's costs are those of one process, whether or not it hosts workers.
     there: dict[str, dict[str, Any]] = {
@@ -138,10 +138,7 @@ def forecast(
     if forwards:  # bytes of the means, which the messages may take the place of; the iterates are the same
         method = replace(method, down=replace(lossless, forward=False))  # type: ignore[call-arg, type-var]
     kernels.preload(kernels.MANY)  # as in a run of many rounds
-    few, more = (
-        _settled(timed_run(method, problem, workers=n, rounds=ROUNDS, at=[SETTLED, ROUNDS], **options))
-        for n in (FEW, MORE)
-    )
+    few, more = (_measured(method, problem, n, workers, options) for n in (FEW, MORE))
     up = _up(few.up, more.up, workers)
     own = max(0.0, _up(few.own, more.own, workers))
     if isinstance(method, ScatteringMethod):
@@ -168,6 +165,18 @@ def given(
     if not (isfinite(up) and isfinite(down)):
         raise ConfigError(f"messages of {up} and {down} bytes; allowed: finite numbers.")
     return Forecast("messages as given", workers, server, link, Costs(up, down, 0.0, 0.0, 0.0), blocks)
+
+
+def _measured(method: Method, problem: Problem, n: int, workers: int, options: dict[str, Any]) -> Costs:
+    """The costs with n workers, for a forecast for ``workers``; an error says of which run it speaks."""
+    try:
+        done = timed_run(method, problem, workers=n, rounds=ROUNDS, at=[SETTLED, ROUNDS], **options)
+    except ConfigError as error:
+        raise ConfigError(
+            f"the forecast for {workers} workers is made from runs with {FEW} and {MORE} workers, so these "
+            f"must be possible too. With {n}: {error}"
+        ) from None
+    return _settled(done)
 
 
 def _settled(done: Run) -> Costs:

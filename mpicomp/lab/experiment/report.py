@@ -280,9 +280,9 @@ def _lost(run: Run | Record) -> bool:
 
 
 def _method_text(run: Run | Record) -> str:
-    """The text of the run's method; a record names one of the user's own by its ``repr``."""
+    """The text of the method that was asked for; a record names one of the user's own by its ``repr``."""
     if isinstance(run, Run):
-        return drawable(to_text(run.method))
+        return drawable(to_text(run.asked))
     method = _said(run, "asked", "method")
     with suppress(ConfigError), without_imports():
         method = to_text(parse_method(method))

@@ -44,7 +44,7 @@ from operator import or_
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mpicomp.base.checks import check_choice
+from mpicomp.base.checks import as_workers, check_choice
 from mpicomp.base.errors import ConfigError, check_known
 from mpicomp.compressors import Lossless
 from mpicomp.lab.experiment.suite import AXES, Entry, Suite, X
@@ -176,6 +176,7 @@ def _check_settings(top: dict[str, Any]) -> None:
     for key in ("workers", "rounds", "tuning_seeds"):
         if top.get(key, 1) < 1:
             raise ConfigError(f"{key} = {top[key]}; allowed: a positive integer.")
+    as_workers(top.get("workers", 1))
     if "every" in top and "at" in top:
         raise ConfigError("every and at: both say when there is a row. Give one.")
     asked = Observation(top.get("every", Observation.every), top.get("at"), top.get("observe", FULL))

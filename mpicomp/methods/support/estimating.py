@@ -53,8 +53,9 @@ class EstimatingMethod(Method):
         self.estimate(r, broadcast, key)
         if before is not None and _differs(r.x, *before):
             raise ConfigError(
-                f"{type(self).__name__}.estimate changes x. The step x - γ g follows it, so it has to leave "
-                "x alone; for another step, define replica_step."
+                f"{type(self).__name__}.estimate changes x, or puts another array into r.x. The step x - γ g "
+                "follows it, so it has to leave both alone: give a copy another name, as in x = r.x.copy(); "
+                "for another step, define replica_step."
             )
         if self.ends_step(r, key):
             add_scaled(r.x, r.g, -self.step)  # x^{k+1} = x^k - γ g^k

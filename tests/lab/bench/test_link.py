@@ -41,8 +41,8 @@ from mpicomp.lab.bench.link import (
 from mpicomp.lab.bench.linkreport import Results, tables
 from mpicomp.lab.bench.predict import FEW, MANY, MORE, _down, _server, _up, forecast, given
 from mpicomp.lab.experiment.suite_file import parse_suite
-from mpicomp.methods import EF21, M3, MARINA, MARINAP
-from mpicomp.problems import Noisy, Quadratics
+from mpicomp.methods import EF21, GD, M3, MARINA, MARINAP
+from mpicomp.problems import Attacked, Noisy, Quadratics
 from mpicomp.text.config import parse_method
 from tests.support.launching import mpicomp
 
@@ -401,6 +401,13 @@ def test_a_forecast_of_messages_to_one_worker_alone():
     assert (found.costs.up, found.costs.own, found.costs.down) == (pytest.approx(20), pytest.approx(32), 0)
     with pytest.raises(ConfigError, match="use server='shared' or 'dedicated'"):
         forecast(MARINAP(PermK(), gamma=0.1), Quadratics(d=320), 40, Link(1e9, 1e-4), "sharded", 4)
+
+
+def test_a_forecast_says_of_which_run_a_refusal_speaks():
+    """Seven liars of 64 workers are allowed, and were refused as seven of 4."""
+    said = r"forecast for 64 workers .* runs with 4 and 16 workers.* With 4: attacked has liars=7 of 4"
+    with pytest.raises(ConfigError, match=said):
+        forecast(GD(gamma=0.1), Attacked(Quadratics(d=8), liars=7), 64, Link(1e9, 1e-4))
 
 
 def test_loads_of_the_server():

@@ -235,6 +235,28 @@ def test_what_is_no_path_is_refused_in_one_line(take, wrong, tmp_path, monkeypat
     assert repr(wrong) in str(error.value) and not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("take", TAKE_A_FOLDER)
+def test_so_is_a_path_that_is_too_deep(take, tmp_path, monkeypatch):
+    """It ended in a RecursionError of pathlib."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"inside 1999 folders; allowed: 199\. Give a shorter path\."):
+        TAKE_A_FOLDER[take]("/".join("a" * 2000))
+    assert not list(tmp_path.iterdir())
+
+
+def test_so_are_more_workers_than_there_can_be(tmp_path):
+    """The objectives of 10^9 workers were made one after the other, until memory or patience ended."""
+    suite = SUITE.format("", "").replace("workers = 2", "workers = 1_000_000_000")
+    assert "1_000" in suite
+    for take in (
+        lambda n: mpicomp.run(GD(gamma=0.1), Quadratics(d=9), workers=n, rounds=3),
+        lambda n: mpicomp.Aggregator(GD(gamma=0.1), like=np.zeros(3), workers=n),
+        lambda n: parse_suite(suite),
+    ):
+        with pytest.raises(ConfigError, match="workers=1000000000; allowed: an integer from 1 to 10000000"):
+            take(10**9)
+
+
 @pytest.mark.parametrize("wrong", [None, 3, b"demo"])
 def test_what_holds_no_methods_is_refused_in_one_line(wrong):
     with pytest.raises(ConfigError, match=f"^compare was given {wrong!r}; allowed: methods in a list, or"):

@@ -14,6 +14,7 @@ import mpicomp
 from mpicomp import EF21, GD, MARINA, DCGDPlus, RandK, TopK
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.lab.experiment import compare as comparing
+from mpicomp.lab.experiment.report import picture_of_runs
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.problems import Quadratics
 from mpicomp.runtime.record import Row
@@ -166,6 +167,14 @@ def test_runs_of_one_method_are_one_curve_and_others_have_their_own(run):
     assert len(lines) == 2
     median = np.median([[row.grad_norm_sq for row in one.rows] for one in seeds], axis=0)
     np.testing.assert_allclose(lines[1].get_ydata(), median, rtol=1e-15)
+
+
+def test_a_run_and_its_record_are_one_curve(tmp_path):
+    """With a step size of theory, the run's label had its number and the record's had not."""
+    method = MARINA(Q=RandK(2))
+    run = mpicomp.run(method, QUADRATICS, workers=4, rounds=20, every=5, out=tmp_path)
+    assert run.asked is method and run.method.gamma > 0
+    assert [*picture_of_runs([run, mpicomp.load(tmp_path)]).curves] == ["marina(Q=randk(k=2))"]
 
 
 def test_runs_of_one_method_with_other_blocks_or_another_start_are_not_one_curve(tmp_path):
