@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields, is_dataclass
 from hashlib import sha256
 from math import isfinite
@@ -19,6 +20,12 @@ from numpy.typing import NDArray
 from mpicomp.base.errors import ConfigError, MpicompError
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")  # in the text of an object that has none of its own
+# numpy's and pandas' own defaults; in a terminal pandas shows as many columns as fit.
+_NUMPY_PRINTS: dict[str, Any] = {"precision": 8, "threshold": 1000, "edgeitems": 3, "linewidth": 75}
+_NUMPY_PRINTS |= {"suppress": False, "nanstr": "nan", "infstr": "inf", "sign": "-", "floatmode": "maxprec"}
+_NUMPY_PRINTS |= {"formatter": None, "legacy": False}
+_PANDAS_PRINTS: tuple[Any, ...] = ("display.width", 80, "display.max_columns", 20, "display.max_rows", 60)
+_PANDAS_PRINTS += ("display.min_rows", 10, "display.precision", 6, "display.show_dimensions", "truncate")
 PLAIN = {float, int, bool, str}  # types of a list's entries that cannot hold a mask
 
 
@@ -84,7 +91,18 @@ def in_full(value: object) -> str:
         digest.update(f"{array.dtype.str} {array.shape}".encode())
         entries = np.ascontiguousarray(array).reshape(-1)  # mostly no copy: it may be all data of a problem
         digest.update(entries.view(np.uint8).data)
-    return f"{value!r}, sha256 {digest.hexdigest()[:12]}"
+    with _default_print_options():
+        return f"{value!r}, sha256 {digest.hexdigest()[:12]}"
+
+
+@contextmanager
+def _default_print_options() -> Iterator[None]:
+    """Have arrays and tables look alike in a terminal, in a job, and whatever print options are set."""
+    with ExitStack() as entered:
+        entered.enter_context(np.printoptions(**_NUMPY_PRINTS))
+        if (pandas := sys.modules.get("pandas")) is not None:
+            entered.enter_context(pandas.option_context(*_PANDAS_PRINTS))
+        yield
 
 
 def _arrays(value: Any) -> Iterator[NDArray[Any]]:

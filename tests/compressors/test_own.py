@@ -304,6 +304,9 @@ def test_arrays_are_told_apart_in_every_entry_type_and_shape():
     others = [a, a.astype("f4"), a.reshape(1000, 1000), a[:0], [a, a], {"w": (b, 1)}]
     assert len({in_full(Weighing(w)) for w in others}) == len(others)
     assert in_full(Weighing(None)) == repr(Weighing(None))
+    with np.printoptions(precision=2, linewidth=40):
+        printed = in_full(Weighing(a))
+    assert printed == in_full(Weighing(a))
     assert in_full(Weighing(Weighing)) == repr(Weighing(Weighing))  # a class is no array's holder
 
 
