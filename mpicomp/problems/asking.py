@@ -65,8 +65,8 @@ class Asked:
     def epsilon(self, at: Point) -> float:
         """The relative rounding of the precision in which f computes.
 
-        A double does not tell: f may have rounded x, and then the rounded x has the same value; or rounded
-        the value, and then it is one of single precision.
+        A double does not tell: f may have rounded x, and then the rounded x has the same value and
+        gradient; or rounded the value, and then it is one of single precision.
         """
         if self._epsilon == 0:
             self._epsilon = float(np.finfo(np.float64 if self._is_double(at) else np.float32).eps)
@@ -77,7 +77,10 @@ class Asked:
         near = at.moved(1e-3 * at.scale / length(wave) * wave)
         rounded = Point(near.name, near.x.astype(np.float32).astype(at.x.dtype))
         value, gradient = self.value(near), self.grad(near)
-        return gradient.dtype == np.float64 and float(np.float32(value)) != value != self.value(rounded)
+        if gradient.dtype != np.float64 or float(np.float32(value)) == value:
+            return False
+        # Of a large value, or a flat one, rounding may hide what x does; not of the gradient too.
+        return value != self.value(rounded) or gradient.tobytes() != self.grad(rounded).tobytes()
 
     def broken(self, at: Point, what: str) -> ConfigError:
         return ConfigError(f"{self.name}, at {at.name}: {what}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from math import sqrt
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,17 @@ NEARBY = 0.02  # the distance of the second point, in the scale of x
 ROUGH = 0.1  # what a slope may be off where they do not
 
 
+class Difference(NamedTuple):
+    """A central difference with the step h; how far it is from the slope that ``grad`` gives, and why."""
+
+    h: float
+    slope: float
+    off: float
+    rounding: float
+    close: bool
+    tells: bool  # whether the slope is more than rounding
+
+
 def check_slopes(f: Asked, at: Point, draw: np.random.Generator) -> None:
     """Check <grad(x), v> against central differences of value, for v along grad(x) and random directions.
 
@@ -24,7 +36,7 @@ def check_slopes(f: Asked, at: Point, draw: np.random.Generator) -> None:
     x: the first step is ε^(1/3) s, where the errors of a central difference, of order h² by its curve and
     ε/h by rounding, balance.  It may be off by 3 ε^(1/3) max(|<g, v>|, |g|/√d), where |g|/√d is the root
     mean square of <g, v> over all directions, and by 10 ε |f|/h besides.  If it is off by more, shorter and
-    longer steps are tried, and the best one counts.
+    longer steps are tried, and the best one counts of those that rounding does not drown.
 
     Differences of a correct gradient that are all off have not converged: they differ from each other as much
     as from the gradient.  Then a slope may be off by a tenth.  If it is off by more, they cannot tell, and
@@ -59,22 +71,35 @@ def _slope_error(f: Asked, at: Point, along: str, draw: np.random.Generator) -> 
         slope, given = (up - down) / (2 * h), float(np.sum(g * step)) / (2 * h)
         off = abs(slope - given)
         rounding = NOISE * epsilon * max(abs(up), abs(down)) / h
-        if off <= CLOSE * root * max(abs(given), usual) + rounding:
+        close = off <= CLOSE * root * max(abs(given), usual) + rounding
+        tells = rounding <= ROUGH * max(abs(given), abs(slope), usual)
+        if close and tells:
             return None
-        tried.append((h, slope, given, off))
-    tried.sort()
-    # Of the two neighbours that agree best: their disagreement over the smaller error, and the shorter one.
-    disagreement, (h, slope, given, _) = min(
-        (abs(a[1] - b[1]) / min(a[3], b[3]), a) for a, b in pairwise(tried)
-    )
-    says = f"the slope along {along} is {given:.6g} by grad, and"
-    if disagreement < AGREE:
-        return f.broken(at, f"{says} {slope:.6g} by differences of value (step {h:.1e})")
-    if min(off for *_, off in tried) <= ROUGH * max(abs(given), usual):
+        tried.append(Difference(h, slope, off, rounding, close, tells))
+    telling = [one for one in tried if one.tells]
+    if not telling and any(one.close for one in tried):  # as where the gradient is 0
         return None
-    slopes = ", ".join(f"{slope:.6g} (step {h:.1e})" for h, slope, _, _ in tried)
+    tried = telling or tried
+    says = f"the slope along {along} is {given:.6g} by grad, and"
+    if (converged := _converged(tried)) is not None:
+        return f.broken(at, f"{says} {converged.slope:.6g} by differences of value (step {converged.h:.1e})")
+    if min(one.off for one in tried) <= ROUGH * max(abs(given), usual):
+        return None
+    slopes = ", ".join(f"{one.slope:.6g} (step {one.h:.1e})" for one in sorted(tried))
     return f.broken(
         at,
         f"{says} differences of value do not agree on one: {slopes}. Either value is not smooth, or its "
         f"scale is not that of x, {at.scale:.3g}",
     )
+
+
+def _converged(tried: list[Difference]) -> Difference | None:
+    """The difference that the next longer one agrees with, of the shortest that rounding spares; or None.
+
+    Longer ones may agree by chance: steps over many waves of f have a slope of 0.
+    """
+    for one, longer in pairwise(sorted(tried)):
+        enough = AGREE * min(one.off, longer.off)
+        if one.rounding <= enough:
+            return one if abs(one.slope - longer.slope) < enough else None
+    return None

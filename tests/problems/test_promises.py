@@ -26,6 +26,8 @@ from mpicomp.problems import (
     Saddle,
     Softmax,
 )
+from mpicomp.problems.asking import Asked, Point
+from mpicomp.problems.differences import check_slopes
 
 rng = np.random.default_rng
 X, LABELS, TARGETS = (
@@ -76,6 +78,45 @@ def test_a_network_with_kinks_passes_in_double_precision_too():
     problem = MLP("digits", hidden=7, activation="relu")
     for seed in range(6):
         mpicomp.check_problem(problem, seed=seed, draws=30, x=problem.x0().astype(float))
+
+
+def test_a_kink_is_no_error():
+    """There differences agree on 1/2, and grad is one of the slopes, 0 and 1; a wrong one is wrong nearby."""
+
+    class Hinge(Objective):
+        slope = 1.0
+
+        def value(self, x):
+            return float(np.maximum(x[0], 0) - 0.1 * x[1])
+
+        def grad(self, x):
+            return np.array([self.slope * (x[0] > 0), -0.1])
+
+    at = Point("0", np.zeros(2))
+    check_slopes(Asked("Hinge", Hinge()), at, rng(0))
+    Hinge.slope = -1.0
+    with pytest.raises(ConfigError, match="Hinge, at 0: the slope along"):
+        for seed in range(8):  # half of the points nearby are where it is 0
+            check_slopes(Asked("Hinge", Hinge()), at, rng(seed))
+
+
+def test_a_gradient_that_differences_confirm_roughly_passes():
+    """The shortest step, 6e-8, is a quarter of the scale of f: it gives a slope that is 1 % off."""
+
+    class Wave(Objective):
+        factor = 1.0
+
+        def value(self, x):
+            return float(np.sin(4e6 * x[0]) / 4e6)
+
+        def grad(self, x):
+            return np.array([self.factor * np.cos(4e6 * x[0])])
+
+    at = Point("0", np.zeros(1))
+    check_slopes(Asked("Wave", Wave()), at, rng(0))
+    Wave.factor = 2.0
+    with pytest.raises(ConfigError, match=r"Wave, at 0: the slope .* do not agree on one"):
+        check_slopes(Asked("Wave", Wave()), at, rng(0))
 
 
 def test_the_check_leaves_numpy_s_global_generator_alone():
@@ -482,6 +523,26 @@ def test_a_descent_that_leaves_the_finite_values_is_no_error():
 
     mpicomp.check_problem(Distant())
     assert max(asked) > 50
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_differences_that_rounding_drowns_do_not_count(seed):
+    """A value of 3e8 has steps of 6e-8, as long as the shortest step of the differences."""
+
+    class High(Ridge):
+        samples = None
+        batch_grad = Objective.batch_grad
+
+        def value(self, x):
+            return super().value(x) + 3e8
+
+    class HighDoubled(High):
+        def grad(self, x):
+            return 2 * super().grad(x)
+
+    mpicomp.check_problem(Mine((High,)), seed=seed)
+    with pytest.raises(ConfigError, match=r"by grad, and \S+ by differences of value \(step 6.1e-0[56]\)"):
+        mpicomp.check_problem(Mine((HighDoubled,)), seed=seed)
 
 
 def test_of_many_workers_the_first_and_the_last_are_asked():
