@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from mpicomp.loops.descent import Descent as Descent
     from mpicomp.methods import *  # noqa: F403
     from mpicomp.problems import *  # noqa: F403
+    from mpicomp.problems.promises import check_problem as check_problem
     from mpicomp.runtime import callbacks as callbacks
     from mpicomp.runtime.result import Run as Run
     from mpicomp.runtime.run import run as run
@@ -64,6 +65,7 @@ for _module, _names in {
     "loops.descent": "Descent",
     "methods": "Method",
     "problems": "Constants FiniteSum Objective Problem",
+    "problems.promises": "check_problem",
     "runtime.result": "Run",
     "runtime.run": "run",
 }.items():

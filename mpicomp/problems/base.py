@@ -27,6 +27,10 @@ Array = NDArray[np.floating]
 ROUNDING = 1e-6  # by which a computed mu may exceed a computed L that it equals
 
 
+class NoConstants(ConfigError):
+    """A problem gives no constants at all."""
+
+
 @dataclass(frozen=True)
 class Constants:
     """The constants of f and the f_i from which theory computes step sizes.  ``None`` means not known.
@@ -345,7 +349,7 @@ class FiniteSum(Objective):
 def _constants_of_another(problem: Problem, n: int) -> Constants:
     """``constants`` of a class that has another objective than the class of which it has inherited them."""
     name = type(problem).__name__
-    raise ConfigError(
+    raise NoConstants(
         f"{name} has an objective of its own, and the constants of its base are those of another function. "
         f"Define constants(n) in {name}; where they still hold, it is `return super().constants(n)`. Or give "
         "step sizes as numbers."
@@ -412,7 +416,7 @@ class Problem(ABC):
 
     def constants(self, n: int) -> Constants:
         """The constants for n workers.  Raises ``ConfigError`` if the problem does not know them."""
-        raise ConfigError(
+        raise NoConstants(
             f'{type(self).__name__} gives no constants, so what says "theory" cannot be computed. '
             "Give gamma, and p or the like where the method has it, as numbers, or define constants(n)."
         )
