@@ -102,6 +102,9 @@ class Steps(Gradients):
         if self.local is None:
             return
         self.local.check_own()
+        if self.local.ends_late and self.buffers.shared:
+            # The begin of an exchange was agreed on some steps ago, and a rank may have left since.
+            self.aggregator.tell_all(0, Operation.USED)
         if self.local.exchange():
             if self.hosted:
                 self.buffers.collect(self.hosted.start)
