@@ -286,6 +286,16 @@ def test_saved_and_loaded_is_uninterrupted(tmp_path):
         other.load(tmp_path / "agg")
 
 
+def test_a_state_may_be_an_open_file_of_numpys(tmp_path):
+    whole, agg = (Aggregator(EF21SGDM(TopK(k=1)), like=np.zeros(3)) for _ in range(2))
+    for k in range(3):
+        whole(np.arange(3.0) + k)
+    np.savez(tmp_path / "state.npz", **whole.state())
+    with np.load(tmp_path / "state.npz") as state:
+        agg.restore(state)
+    assert agg.steps == 3 and np.array_equal(agg(np.ones(3)), whole(np.ones(3)))
+
+
 def test_a_state_of_another_run_is_refused():
     """Another method with the same memories, or another number of workers."""
     like = np.zeros(8)
