@@ -409,6 +409,13 @@ def test_numbers_that_ranks_tell_each_other_are_of_32_bits(number):
         agg.tell_all(number)
 
 
+class Model:
+    """As a module of torch, as far as its parameters go."""
+
+    def named_parameters(self):
+        return iter([("a", np.zeros(3))])
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -420,6 +427,9 @@ def test_numbers_that_ranks_tell_each_other_are_of_32_bits(number):
         (lambda: Aggregator(GD(), like={}), "like is an empty dict"),
         (lambda: Aggregator(GD(), like={1: np.zeros(3)}), "names, texts"),
         (lambda: Aggregator(GD(), like="x"), "allowed: a numpy array"),
+        (lambda: Aggregator(GD(), like={"a": np.zeros(3)}.values()), r"dict_values in .*give list\(..\)"),
+        (lambda: Aggregator(GD(), like=iter([np.zeros(3)])), r"list_iterator in .*: give list\(..\) of it"),
+        (lambda: Aggregator(GD(), like=Model()), r"a Model in .*: give dict\(it\.named_parameters\(\)\)"),
         (lambda: Aggregator(GD(), like=np.zeros(3), workers=0), "workers=0"),
         (lambda: Aggregator(GD(), like=np.zeros(3), on_nonfinite="no"), "on_nonfinite"),
         (lambda: Aggregator(GD(), like=np.zeros(3)).verify(), "verify_bytes=True"),
