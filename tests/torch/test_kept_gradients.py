@@ -11,8 +11,9 @@ pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 import torch
 from torch import nn
 
-from mpicomp import DCGD, Identity
+from mpicomp import DCGD, ConfigError, Identity
 from mpicomp.torch import Compressed
+from tests.torch.loops import compressed
 from tests.torch.models import loss, network, values
 
 EXACT = DCGD(Identity())
@@ -48,6 +49,24 @@ def test_gradients_that_the_program_keeps_and_clears_are_those_of_the_next_step(
 
     theirs = trained(lambda sgd, model: sgd)
     assert trained(lambda sgd, model: Compressed(sgd, EXACT, module=model)) == theirs
+
+
+def test_gradients_in_one_buffer_leave_early_too():
+    """Views of one buffer share their version; what is changed after backward is still refused."""
+    models = network(), network()
+    for model, early in zip(models, ({}, {"overlap": True}), strict=True):
+        opt = compressed(model, server="sharded", blocks=2, **early)
+        (buffer,) = in_one_buffer([*model.parameters()])
+        for k in range(3):
+            buffer.zero_()
+            loss(model, 0, k).backward()
+            opt.step()
+    assert values(models[0]) == values(models[1])
+    buffer.zero_()
+    loss(models[1], 0, 3).backward()
+    buffer.mul_(0.5)
+    with pytest.raises(ConfigError, match="was changed after backward"):
+        opt.step()
 
 
 def test_gradients_in_one_buffer_are_no_clipped_ones():
