@@ -26,6 +26,15 @@ class Steps(Gradients):
 
         Returns the closure's loss, or with ``workers`` the list of losses; None without a closure.
         """
+        try:
+            return self._step(closure)
+        except BaseException:
+            # GradScaler takes its scale away only after a step that ends well; the next would have both.
+            for name in ("grad_scale", "found_inf"):
+                vars(self).pop(name, None)
+            raise
+
+    def _step(self, closure: Closure | None) -> Any:
         if self.local is not None and hasattr(self, "grad_scale"):
             raise ConfigError("GradScaler and sync_every do not go together: give sync_every=1.")
         if self.local is not None:
