@@ -29,7 +29,10 @@ class Books:
     ledger        the bytes so far
     original_ids  a worker's number now -> its number at the start of the run; they differ once ranks died
     sender        the worker whose message this rank, as a server, has taken last
+    advice        what an error of divergence advises; "": what ``advice`` says of the method's step
     """
+
+    advice = ""
 
     def __init__(self, method: Method, d: int, transport: Transport) -> None:
         self.method, self.d, self.transport = method, d, transport
@@ -77,7 +80,7 @@ class Books:
         """Prefix an error of divergence or of a bad message with the round and the sender of that message."""
         name = self.transport.activity
         if isinstance(error, DivergedError):
-            return DivergedError(f"{name}: {error} {advice(self.method)}")
+            return DivergedError(f"{name}: {error} {self.advice or advice(self.method)}")
         if isinstance(error, MessageError):
             sender = self.sender if error.worker is None else error.worker
             assert sender is not None

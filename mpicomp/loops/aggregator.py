@@ -62,6 +62,8 @@ class Aggregator(Resumable):
 
     def __init__(self, method: Method | str, like: Any, **options: Any) -> None:
         super().__init__(as_estimating(method), like, **options)
+        # The method's own step is not used.
+        self._play.books.advice = "The steps that your loop takes may be too large; or scale the gradients."
 
     def __call__(self, gradient: Any, at: Any = None) -> Any:
         """The estimate of the mean gradient, new arrays like ``like``; collective.

@@ -20,6 +20,15 @@ from mpicomp.loops.trees import arrays_of, rebuilt, shape_of
 if TYPE_CHECKING:
     from mpicomp.kernels.cuda import Cuda
 
+# What to give in the place of an object, by an attribute that tells it: of a DataFrame, a sparse matrix of
+# scipy, a torch module, an iterator such as model.parameters(), or what a dict's values() returns.
+_WAYS = {
+    "to_numpy": "its .to_numpy()",
+    "toarray": "its .toarray()",
+    "named_parameters": "dict(it.named_parameters())",
+    "__next__": "list(..) of it",
+    "mapping": "list(..) of it",
+}
 TAKES = "a numpy array, a torch tensor, any array that speaks DLPack; or dicts, lists, tuples of them"
 
 
@@ -157,8 +166,7 @@ class Packing:
         array = readable(array)
         if not isinstance(array, np.ndarray | np.floating) and not self._is_of_device(array):
             if not hasattr(array, "__dlpack__"):
-                # DataFrames have the first, and sparse matrices of scipy the second.
-                ways = [f": give its .{way}()" for way in ("to_numpy", "toarray") if hasattr(array, way)]
+                ways = [f": give {way}" for has, way in _WAYS.items() if hasattr(array, has)]
                 shown = f"a {type(array).__name__}" if ways else one_line(array)
                 remedy = " Numbers in a list: give numpy.array(..) of it." * _are_numbers({name: array})
                 raise ConfigError(

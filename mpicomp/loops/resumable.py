@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import fields
 from functools import partial
@@ -171,6 +171,7 @@ class Resumable(Stepping):
         changes.
         """
         together: list[tuple[Resumable, dict[str, Any]]] = [(self, state), *others]
+        together = [(one, _as_dict(its)) for one, its in together]
         found: list[tuple[dict[str, Any], list[tuple[Any, str, Any]]]] = []
         for one, _ in others:
             one._background.wait()  # else its thread would go on changing what is restored
@@ -266,6 +267,11 @@ def _are_counts(number: int, value: Any) -> bool:
         and all(isinstance(one, dict) and one.keys() == {*_COUNTS} for one in value)
         and all(is_count(count) for one in value for count in one.values())
     )
+
+
+def _as_dict(state: Any) -> Any:
+    """``state`` as a dict if it is another mapping, such as the open file of ``numpy.savez``."""
+    return dict(state) if isinstance(state, Mapping) else state
 
 
 def _plain(value: Any) -> Any:

@@ -49,6 +49,11 @@ class Buffers:
         self._start = _of_rank_0("buffer", self._tensors(), transport)
         self.restore()
 
+    @property
+    def shared(self) -> bool:
+        """Whether ``step`` sends anything to the other ranks."""
+        return self._module is not None
+
     def collect(self, worker: int) -> None:
         """Note the buffers that ``worker`` has changed, if it is worker 0, for ``step`` to send.
 
@@ -67,7 +72,7 @@ class Buffers:
     def step(self) -> None:
         """Copy worker 0's buffers to all ranks; collective."""
         t = self._transport
-        if self._module is None:
+        if not self.shared:
             return
         if self._dedicated:  # worker 0 is on rank 1
             told: Any = t.collect(self._first)

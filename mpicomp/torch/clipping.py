@@ -51,8 +51,11 @@ class ClippingWatch:
         gradient = None if self._watched is None else self._watched.grad
         if made is None or gradient is None or (gradient.data_ptr(), gradient._version) == made[:2]:
             return
-        if _is_mean(made[2], _first(gradient)):
+        first = _first(gradient)
+        if _is_mean(made[2], first):
             return
+        if gradient._is_view() and torch.equal(first, made[2]):
+            return  # of a buffer of all gradients, whose version counts what backward wrote to the others
         self._handle.remove()
         assert self._watched is not None
         warnings.warn(AROUND if is_in_ddp(self._watched) else _CLIPPED, stacklevel=level_of_program())

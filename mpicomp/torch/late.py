@@ -22,6 +22,7 @@ class LateBackward:
         self._parameters = parameters
         self._handles: list[Any] = []
         self._means: list[Tensor | None] = []  # the gradients as ``watch`` has found them
+        self._versions: list[int | None] = []  # and their versions, of those that have one
         self.came = False
 
     def watch(self) -> None:
@@ -30,12 +31,20 @@ class LateBackward:
         trained = [p for p in self._parameters if p.requires_grad]  # torch refuses hooks on the others
         self._handles = [p.register_post_accumulate_grad_hook(self._note) for p in trained]
         self._means = [p.grad for p in self._parameters]
+        self._versions = [_version(g) for g in self._means]
 
     def forget(self) -> None:
         """Forget a backward that came, and notice none from here on."""
         for handle in self._handles:
             handle.remove()
-        self._handles, self._means, self.came = [], [], False
+        self._handles, self._means, self._versions, self.came = [], [], [], False
+
+    @property
+    def untouched(self) -> bool:
+        """Whether the gradients are what ``watch`` has found, not even changed in place."""
+        now = [p.grad for p in self._parameters]
+        same = bool(self._means) and all(g is mean for g, mean in zip(now, self._means, strict=True))
+        return same and not self.came and [_version(g) for g in now] == self._versions
 
     def replaced(self) -> bytes:
         """What the program has put in the place of gradients since ``watch``: which, and the smallest one.
@@ -50,3 +59,7 @@ class LateBackward:
 
     def _note(self, parameter: nn.Parameter) -> None:
         self.came = True
+
+
+def _version(gradient: Tensor | None) -> int | None:
+    return None if gradient is None or gradient.is_inference() else gradient._version

@@ -71,6 +71,12 @@ class LocalSteps:
         self.exchanged = self.steps
         return self.fragments[0] in ending
 
+    @property
+    def ends_late(self) -> bool:
+        """Whether ``exchange`` will take the mean, and end a period, of an exchange that began before."""
+        due = self.exchanged != self.steps and 0 in self.schedule.end(self.steps)
+        return bool(self.schedule.delay) and due and self.fragments[0].estimate is None
+
     def restart(self) -> None:
         """Take the present values as those after the last exchange; they are the same on all ranks."""
         for f in self.fragments:

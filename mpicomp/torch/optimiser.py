@@ -27,7 +27,7 @@ from mpicomp.torch.local_steps import LocalSteps
 from mpicomp.torch.local_warnings import warn_of_length, warn_of_momentum
 from mpicomp.torch.opening import with_group
 from mpicomp.torch.overlap import Overlap, release
-from mpicomp.torch.parameters import named, trained
+from mpicomp.torch.parameters import named, trained, warn_of_another_model
 from mpicomp.torch.stateful import Stateful
 from mpicomp.torch.tensors import Tensors
 from mpicomp.torch.timing import Timing
@@ -152,6 +152,7 @@ class Compressed(Stateful):
         t = self.aggregator.transport
         if t.is_server:
             warn_of_ddp(module)
+            warn_of_another_model(self.inner, module)
         if module is None:
             warn_of_buffers(self._tensors.parameters, t)
         else:

@@ -48,6 +48,11 @@ class Leaving:
             block = self._flat[self._blocks[self._left]]
             self._aggregator.bring(self._left, self._tensors.vector(block))
 
+    def left_as(self, j: int, gradient: Tensor) -> bool:
+        """Whether ``gradient`` is what was taken of parameter j, here or in a message that has left."""
+        taken = self._flat[self._tensors.slices[j]]
+        return torch.equal(taken, gradient.detach().reshape(-1).to(taken))
+
     def whole(self) -> Array:
         """The gradient, shape (d,), with zeros for parameters that are not here; the next step begins."""
         for j, p in enumerate(self._tensors.parameters):
@@ -127,7 +132,7 @@ class Overlap:
             if j not in self._versions:
                 if gradient is not None:
                     self._take(j, parameter)
-            elif gradient is None or gradient._version != self._versions[j]:
+            elif gradient is None or (gradient._version != self._versions[j] and self._is_other(j, gradient)):
                 changed = j
         self._versions = {}
         whole = self._leaving.whole()
@@ -137,6 +142,13 @@ class Overlap:
                 "left already: change gradients between opt.aggregate() and opt.step(), or leave overlap out."
             )
         return whole
+
+    def _is_other(self, j: int, gradient: Tensor) -> bool:
+        """Whether ``gradient``, of another version than what was taken of parameter j, has other entries.
+
+        A view's version counts what backward wrote to other views, as in a buffer of all gradients.
+        """
+        return not (gradient._is_view() and self._leaving.left_as(j, gradient))
 
     def _name(self, j: int) -> str:
         return self._tensors.parts.parts[j].name

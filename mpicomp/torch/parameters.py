@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 from torch import nn
 from torch.optim import Optimizer
 
@@ -45,3 +47,14 @@ def named(optimiser: Optimizer, module: nn.Module | None) -> dict[str, nn.Parame
             f"{min(taken)!r}, as one of the module's is: rename that one."
         )
     return of_module | dict(zip(names, others.values(), strict=True))
+
+
+def warn_of_another_model(optimiser: Optimizer, module: nn.Module | None) -> None:
+    """Warn if ``module`` has parameters that need gradients, and the optimiser none of them."""
+    own = {p for p in ([] if module is None else module.parameters()) if p.requires_grad}
+    if own and own.isdisjoint(p for _, _, p in numbered(optimiser)):
+        warnings.warn(
+            "the optimiser has none of the parameters of module, as where module is a copy of the model: the "
+            "ranks share the buffers of module, and not those of the model that is trained. Give that model.",
+            stacklevel=4,
+        )

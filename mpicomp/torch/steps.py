@@ -26,6 +26,15 @@ class Steps(Gradients):
 
         Returns the closure's loss, or with ``workers`` the list of losses; None without a closure.
         """
+        try:
+            return self._step(closure)
+        except BaseException:
+            # GradScaler takes its scale away only after a step that ends well; the next would have both.
+            for name in ("grad_scale", "found_inf"):
+                vars(self).pop(name, None)
+            raise
+
+    def _step(self, closure: Closure | None) -> Any:
         if self.local is not None and hasattr(self, "grad_scale"):
             raise ConfigError("GradScaler and sync_every do not go together: give sync_every=1.")
         if self.local is not None:
@@ -102,6 +111,9 @@ class Steps(Gradients):
         if self.local is None:
             return
         self.local.check_own()
+        if self.local.ends_late and self.buffers.shared:
+            # The begin of an exchange was agreed on some steps ago, and a rank may have left since.
+            self.aggregator.tell_all(0, Operation.USED)
         if self.local.exchange():
             if self.hosted:
                 self.buffers.collect(self.hosted.start)

@@ -196,16 +196,45 @@ class Tensors(Packing):
         """A new vector of the parameters' values."""
         return self._joined([p.detach() for p in self.parameters])
 
+    @torch.no_grad()
     def set_gradients(self, vector: Array, without: Collection[int] = ()) -> None:
-        """Set each p.grad to its part of ``vector``.
+        """Set each p.grad to its part of ``vector``, in place where it can be.
 
-        It is None, so that an optimiser leaves the parameter alone, for those whose numbers are in
-        ``without``.
+        It is in place as in DDP, for programs that keep the tensors: views of one buffer, which they clear
+        at once, or gradients of a captured graph.  A p.grad is None, so that an optimiser leaves the
+        parameter alone, for those whose numbers are in ``without``.
         """
         types = [getattr(p, "grad_dtype", None) or p.dtype for p in self.parameters]  # of newer versions
+        kept = self._own_gradients(types)
         for j, (p, g) in enumerate(zip(self.parameters, self.views(vector, types), strict=True)):
-            # ``data`` has a version of its own, which does not count the changes of its neighbours in memory.
-            p.grad = None if j in without else g.data
+            if j in without:
+                p.grad = None
+            elif j in kept:
+                kept[j].copy_(g)
+            else:
+                # ``data`` has a version of its own, which does not count changes of its neighbours.
+                p.grad = g.data
+
+    def _own_gradients(self, types: Sequence[torch.dtype]) -> dict[int, Tensor]:
+        """By number, each p.grad of its type in ``types`` that has memory of its own and no graph."""
+        found: dict[int, Tensor] = {}
+        spans: list[tuple[int, int, int, int]] = []
+        for j, (p, dtype) in enumerate(zip(self.parameters, types, strict=True)):
+            spans.append((p.untyped_storage().data_ptr(), *_span(p), -1))  # where no gradient is written
+            g = p.grad
+            if g is None or g.dtype != dtype or g.requires_grad or g.is_inference() or not is_plain(g):
+                continue
+            start, stop = _span(g)
+            if stop - start == g.nbytes:  # neither expanded nor with gaps
+                found[j] = g
+                spans.append((g.untyped_storage().data_ptr(), start, stop, j))
+        # One tensor may be the gradient of several parameters, as autograd.grad gives for x + y, or the
+        # parameter itself, as of a decay.
+        for (storage, _, stop, j), (other, start, _, k) in pairwise(sorted(spans)):
+            if storage == other and start < stop:
+                found.pop(j, None)
+                found.pop(k, None)
+        return found
 
     @torch.no_grad()
     def set_values(self, vector: Array) -> None:

@@ -286,6 +286,16 @@ def test_saved_and_loaded_is_uninterrupted(tmp_path):
         other.load(tmp_path / "agg")
 
 
+def test_a_state_may_be_an_open_file_of_numpys(tmp_path):
+    whole, agg = (Aggregator(EF21SGDM(TopK(k=1)), like=np.zeros(3)) for _ in range(2))
+    for k in range(3):
+        whole(np.arange(3.0) + k)
+    np.savez(tmp_path / "state.npz", **whole.state())
+    with np.load(tmp_path / "state.npz") as state:
+        agg.restore(state)
+    assert agg.steps == 3 and np.array_equal(agg(np.ones(3)), whole(np.ones(3)))
+
+
 def test_a_state_of_another_run_is_refused():
     """Another method with the same memories, or another number of workers."""
     like = np.zeros(8)
@@ -399,6 +409,13 @@ def test_numbers_that_ranks_tell_each_other_are_of_32_bits(number):
         agg.tell_all(number)
 
 
+class Model:
+    """As a module of torch, as far as its parameters go."""
+
+    def named_parameters(self):
+        return iter([("a", np.zeros(3))])
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -410,6 +427,9 @@ def test_numbers_that_ranks_tell_each_other_are_of_32_bits(number):
         (lambda: Aggregator(GD(), like={}), "like is an empty dict"),
         (lambda: Aggregator(GD(), like={1: np.zeros(3)}), "names, texts"),
         (lambda: Aggregator(GD(), like="x"), "allowed: a numpy array"),
+        (lambda: Aggregator(GD(), like={"a": np.zeros(3)}.values()), r"dict_values in .*give list\(..\)"),
+        (lambda: Aggregator(GD(), like=iter([np.zeros(3)])), r"list_iterator in .*: give list\(..\) of it"),
+        (lambda: Aggregator(GD(), like=Model()), r"a Model in .*: give dict\(it\.named_parameters\(\)\)"),
         (lambda: Aggregator(GD(), like=np.zeros(3), workers=0), "workers=0"),
         (lambda: Aggregator(GD(), like=np.zeros(3), on_nonfinite="no"), "on_nonfinite"),
         (lambda: Aggregator(GD(), like=np.zeros(3)).verify(), "verify_bytes=True"),

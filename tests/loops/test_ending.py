@@ -40,8 +40,10 @@ def test_after_a_step_that_ended_half_way_only_a_saved_state_goes_on(method, pol
         assert np.array_equal(whole(gradients(step)), agg(gradients(step)))
     agg.save(tmp_path)
     kept = agg.state()
-    with pytest.raises(DivergedError, match="1e\\+39 does not fit the wire format 'f4'"):
+    with pytest.raises(DivergedError, match="1e\\+39 does not fit the wire format 'f4'") as refusal:
         agg({0: np.ones(D), 1: np.full(D, 1e39)})
+    # Not the method's gamma, which is not used.
+    assert "The steps that your loop takes may be too large" in str(refusal.value)
     assert whole.sound and not agg.sound
     for refused in (lambda: agg(gradients(3)), lambda: agg.save(tmp_path), agg.settle, agg.state):
         with pytest.raises(MpicompError, match=HALF_WAY):

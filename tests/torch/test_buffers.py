@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
+
 import pytest
 
 pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
 import torch
+from torch import nn
 from torch.ao.quantization import PerChannelMinMaxObserver
 
-from mpicomp import ConfigError
+from mpicomp import DCGD, ConfigError, Identity
 from mpicomp.torch import Compressed
 from tests.support.launching import mpirun
 from tests.torch.kinds import Kinds, of_workers
@@ -144,3 +148,21 @@ def test_buffers_that_are_resized_in_place_are_worker_0s():
         assert model.seen.tolist() == [10 * k] * (5 + k)
         assert torch.equal(model.observer.min_val, alone.min_val)
         assert torch.equal(model.observer.max_val, alone.max_val)
+
+
+def test_a_module_that_is_not_the_model_is_warned_of():
+    """Its buffers would be shared, and not the model's."""
+    model = network(normed=True)
+
+    def made(module):
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            Compressed(sgd, DCGD(Identity()), module=module)
+        return [str(one.message) for one in said]
+
+    (said,) = made(copy.deepcopy(model))
+    assert "the optimiser has none of the parameters of module" in said
+    whole = nn.ModuleList([model, nn.Linear(2, 2)])
+    frozen = copy.deepcopy(model).requires_grad_(False)
+    assert made(model) + made(whole) + made(frozen) == []

@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
 import torch
 
-from mpicomp import DCGD, ConfigError, Identity
+from mpicomp import DCGD, EFSGD, ConfigError, Identity, TopK
 from mpicomp.torch import Compressed
 from tests.torch.models import loss, network, values
 
@@ -40,6 +40,29 @@ def test_after_a_further_backward_the_step_averages_anew():
         bring(theirs, plain, k)
         plain.step()
     assert values(model) == values(theirs)
+
+
+def test_a_second_aggregate_sends_nothing_unless_the_gradients_were_changed():
+    """Else what the first had sent would be lost: the memory of error feedback takes it for applied."""
+    trained = []
+    for calls in (1, 2):
+        model = network()
+        opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), EFSGD(TopK(k=0.1)), module=model)
+        for k in range(4):
+            opt.zero_grad()
+            loss(model, 0, k).backward()
+            assert all(opt.aggregate() for _ in range(calls))
+            opt.step()
+        assert opt.aggregator.steps == 4
+        trained.append(values(model))
+    assert trained[0] == trained[1]
+    for change in (lambda p: p.grad.mul_(0.5), lambda p: setattr(p, "grad", p.grad * 0.5)):
+        steps = opt.aggregator.steps
+        opt.aggregate()
+        change(model[0].bias)
+        opt.aggregate()
+        assert opt.aggregator.steps == steps + 2
+        opt.step()
 
 
 def test_after_a_step_that_was_left_out_the_next_one_is_taken():

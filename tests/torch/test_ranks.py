@@ -218,7 +218,13 @@ def test_what_one_rank_changes_between_two_steps_is_refused_in_the_next():
 
 
 def test_an_error_in_the_outer_step_on_one_rank_holds_up_no_other():
-    assert told(2, "outer_step_that_fails") == 3
+    assert told(2, "outer_step_that_fails") == told(2, "late_outer_step_that_fails") == 3
+
+
+def test_a_rank_that_ends_in_an_exchange_is_named():
+    done = mpirun(2, "-m", "tests.torch.job", "ends_in_an_exchange")
+    assert done.returncode and "all ranks have to make the same calls" in done.stderr
+    assert "rank 0 has ended its work with Aggregator" in done.stderr
 
 
 def test_other_values_for_a_while_on_one_rank_change_nothing():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
@@ -71,6 +73,36 @@ def test_scaled_gradients_are_not_aggregated():
     opt.aggregate()
     with pytest.raises(ConfigError, match=r"scaled: scaler\.unscale_\(opt\) first"):
         scaler.step(opt)
+    scaler.unscale_(opt)
+    scaler.step(opt)
+    assert opt.aggregator.steps == 1
+
+
+def test_after_an_error_gradients_are_unscaled_once():
+    """A program that catches an error, loads a saved state and goes on has the steps of one without it."""
+    trained = []
+    for fails in (False, True):
+        model = network()
+        sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+        opt = Compressed(sgd, EF21SGDM(TopK(k=0.2, values="f2"), eta=0.3), module=model)
+        scaler = torch.amp.GradScaler("cpu", init_scale=64.0, growth_interval=1000)
+
+        def go(k, model=model, opt=opt, scaler=scaler, factor=1.0):
+            opt.zero_grad()
+            scaler.scale(factor * loss(model, 0, k)).backward()
+            scaler.step(opt)
+            scaler.update()
+
+        go(0)
+        saved = copy.deepcopy(opt.state_dict())
+        if fails:
+            with pytest.raises(DivergedError, match="does not fit the wire format 'f2'"):
+                go(0, factor=1e9)
+            opt.load_state_dict(saved)
+        go(1)
+        step(opt, model, 2)  # without the scaler
+        trained.append(values(model))
+    assert trained[0] == trained[1]
 
 
 def test_a_scaler_does_not_hide_a_step_that_ended_half_way():

@@ -80,21 +80,34 @@ def frozen_alone():
     return WORLD.allgather(said)
 
 
-def outer_step_that_fails():
+def outer_step_that_fails(every=2, delay=0):
     """Rank 1 alone catches an error in the outer step, and takes it before its next step."""
     model = network(normed=True)
     inner, outer = (torch.optim.SGD(model.parameters(), lr=rate) for rate in (0.1, 1.0))
-    opt = Compressed(inner, TOPK, module=model, sync_every=2, outer=outer)
+    opt = Compressed(inner, TOPK, module=model, sync_every=every, delay=delay, outer=outer)
 
     def fail(*_):
         if failing:
             raise MemoryError
 
     outer.register_step_pre_hook(fail)
-    for k in range(6):
-        failing = k == 3 and WORLD.rank == 1
+    for k in range(3 * every):
+        failing = k == 2 * every - 1 and WORLD.rank == 1
         with suppress(MemoryError):
             step(opt, model, k, WORLD.rank)
         failing = False
     digest(model)
     return opt.aggregator.steps
+
+
+def ends_in_an_exchange():
+    """Rank 0 ends while an exchange is under way, which the other ranks end two steps later."""
+    model = network(normed=True)
+    opt = compressed(model, sync_every=4, delay=2)
+    for k in range(6 + 2 * (WORLD.rank > 0)):
+        step(opt, model, k, WORLD.rank)
+
+
+def late_outer_step_that_fails():
+    """As ``outer_step_that_fails``, at the end of a delayed exchange."""
+    return outer_step_that_fails(every=4, delay=1)
