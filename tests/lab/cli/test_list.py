@@ -35,7 +35,11 @@ def test_each_parameter_has_a_meaning_a_default_and_limits(name):
     [
         ("marina", "Q", "an unbiased compressor"),
         ("marina", "mu", "a positive number, 'theory', or a multiple such as 'theory*8'; or 0"),
-        ("marina", "gamma", "a positive number, 'theory', a multiple such as 'theory*8', or 'auto'"),
+        (
+            "marina",
+            "gamma",
+            "a positive number, 'theory', a multiple such as 'theory*8', 'auto', or 'auto_noisy'",
+        ),
         ("agd", "gamma", "a positive number, 'theory', or a multiple such as 'theory*8'"),
         ("ef14", "C", "a contractive compressor or an absolute compressor"),
         ("artemis", "alpha", "a number from 0 to 1; or None for the default"),
