@@ -77,7 +77,7 @@ def test_the_step_size_is_that_of_the_transcribed_rule(method, problem):
         else:
             moved = np.linalg.norm(xs[k] - xs[0])
             progress = sum(gammas[j] * means[j] @ (xs[0] - xs[j]) for j in range(k))
-            d.append(max([d[-1] if d else moved, progress / moved]))
+            d.append(max([d[-1] if d else moved, 1.5 * progress / moved]))
             weights = [d[max(j - 1, 0)] for j in range(k)]  # of the steps so far; the first step's is d_1
             squares_of = [w**2 * (g @ g) for w, g in zip(weights, gs, strict=True)]
             gamma = d[-1] ** 2 / np.sqrt(sum(squares_of) + d[-1] ** 2 * (gs[-1] @ gs[-1]))
@@ -93,7 +93,7 @@ def test_the_step_size_is_that_of_the_transcribed_rule(method, problem):
 
 @pytest.mark.parametrize("gamma", [1e-3, 1.0, 1e3])
 def test_the_distance_is_at_most_that_to_the_minimum(gamma):
-    """Of exact gradients of a convex f: this is proved.  ``gamma`` is the scale of f."""
+    """1.5 times that, of exact gradients of a convex f: this is proved.  ``gamma`` is the scale of f."""
     problem = squares(1, 12, seed=3)
     problem = replace(problem, A=gamma * problem.A, b=gamma * problem.b)
     loop = start(GD(gamma="auto_noisy", values="f8"), problem, 1)
@@ -102,8 +102,8 @@ def test_the_distance_is_at_most_that_to_the_minimum(gamma):
     for k in range(400):
         loop.step(k)
         found.append(loop.server.distance)
-    assert max(found) <= true * (1 + 1e-3)
-    assert found[-1] > true / 3
+    assert max(found) <= 1.5 * true * (1 + 1e-3)
+    assert found[-1] > true / 2
 
 
 @pytest.mark.parametrize("method", AUTO, ids=repr)
@@ -207,6 +207,8 @@ def test_slopes_that_are_no_numbers():
     for slope in (nan, inf, -inf):
         control.update(slope, 1.0, 1.0)
         assert control == before
+    control.update(1.0, 1e-170, 1e-170)
+    assert control.gamma == before.gamma
     for scale in (0.0, inf, nan):
         control.begin(scale)
         assert 0 < control.gamma < 1
