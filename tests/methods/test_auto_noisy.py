@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from math import inf, nan
 
 import numpy as np
@@ -26,6 +26,7 @@ from mpicomp.methods import (
     Artemis,
     DoubleSqueeze,
 )
+from mpicomp.methods.support.auto_step import with_auto_step
 from mpicomp.methods.support.distance import DistanceControl
 from mpicomp.problems import Noisy
 from tests.support.trajectories import Entropy, gradients, squares, start
@@ -179,6 +180,30 @@ def test_a_round_without_senders_changes_no_step_size():
     assert np.isfinite(loop.x).all()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_first_round_without_senders_sets_no_scale(seed):
+    """Exact: where the first round had none, γ began as a number that knew no unit of f."""
+    method, problem = Artemis(Identity("f8"), Identity("f8"), gamma="auto", p=0.1, alpha=0), squares(4, 12, 3)
+    larger = replace(problem, A=2**20 * problem.A, b=2**20 * problem.b)
+    first, second = start(method, problem, 4, seed=seed), start(method, larger, 4, seed=seed)
+    assert not method.senders(Key(seed, 0, 0, 4))
+    for k in range(150):
+        first.step(k)
+        second.step(k)
+        assert np.array_equal(first.x, second.x)
+    assert (first.x != problem.x0()).any()
+
+
+def test_a_first_batch_whose_gradient_is_0_sets_no_scale():
+    """A loop of one's own, with f = 2^20 |x - 3|²/2 and a first batch that says nothing."""
+    with Descent(DCGD(Identity("f8"), gamma="auto"), np.zeros(4)) as descent:
+        for k in range(300):
+            descent.step(0.0 * descent.point if k == 0 else 2.0**20 * (descent.point - 3))
+            if k == 1:
+                assert 0.009 < np.linalg.norm(descent.x) < 0.011
+        assert np.allclose(descent.x, 3, atol=0.1)
+
+
 @dataclass(frozen=True)
 class Counting(DCGD):
     """Its replica has a field with a default."""
@@ -198,6 +223,25 @@ def test_a_method_of_ones_own_may_have_defaults_in_its_replica():
         loop.step(k)
     assert loop.replica.steps == 20
     assert loop.replica.moved == pytest.approx(np.linalg.norm(loop.x - Entropy().x0()))
+
+
+def own(record, field):
+    """A method of one's own, one of whose records has a field with this name."""
+    base = getattr(DCGD, record)
+    return type("Own", (DCGD,), {record: make_dataclass(record, [field], bases=(base,))})(RandK(3))
+
+
+NAMES = ["Replica.length", "Replica.origin", "Server.norm", "Server.gamma", "Worker.origin"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fields_of_ones_own_with_names_that_the_rule_needs_are_refused(name):
+    """They would be overwritten."""
+    record, field = name.split(".")
+    method = own(record, field)
+    assert with_auto_step(method.with_step(0.1)).step == 0.1
+    with pytest.raises(ConfigError, match=f"Own.{record} has a field {field}, a name that gamma='auto'"):
+        with_auto_step(method.with_step("auto"))
 
 
 def test_slopes_that_are_no_numbers():

@@ -23,12 +23,14 @@ class DistanceControl:
         d_k = max(d_{k-1}, progress/|x^k - x^0|);   γ_k = d_k²/(Σ_{j<k} d_j² |g^j|² + d_k² |g^{k-1}|²)^{1/2}
 
     If f is convex, 0 ≤ Σ γ_j <∇f(x^j), x^j - x*>, so Σ γ_j <∇f(x^j), x^0 - x^j> ≤ |Σ γ_j ∇f(x^j)| |x^0 - x*|.
-    And Σ γ_j g^j = x^0 - x^k.  So d_k is at most |x^0 - x*|, but for the errors of s and g.  This is the
+    And Σ γ_j g^j = x^0 - x^k.  So d_k is at most |x^0 - x*|, but for the errors of s and g, or d_1 if that is
+    larger: d never shrinks, and where x^0 is that close to x* γ stays too long for a while.  This is the
     estimate of D-Adaptation (Defazio and Mishchenko, 2023), and the step that of Prodigy (Mishchenko and
-    Defazio, 2024), as recalled, but for three changes.  Their inner products are with g, which the step uses;
-    here they are with the gradients themselves: with error feedback or momentum, g lags behind, and lets d
-    grow where x swings.  Terms of their sums have the weights γ_j.  And |g^{k-1}| stands for |g^k|, which the
-    server does not know when it sets γ_k.  No theorem is known to hold for this rule.
+    Defazio, 2024), in their forms for gradient descent, as recalled, but for two changes.  Their inner
+    products are with g, which the step uses; here they are with the gradients themselves: with error feedback
+    or momentum, g lags behind, and lets d grow where x swings.  And |g^{k-1}| stands for |g^k|, which the
+    server does not know when it sets γ_k, and for the bound on all |g^j| in Prodigy's root.  No theorem is
+    known to hold for this rule.
     """
 
     gamma: float = 0.0
