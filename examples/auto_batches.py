@@ -45,9 +45,7 @@ def losses(method, problem, workers, rounds, seed):
     """The running means of f over ROWS rows, every EVERY rounds; none where the run diverges."""
     try:
         run = mpicomp.run(method, problem, workers=workers, rounds=rounds, every=EVERY, seed=seed)
-    except mpicomp.MpicompError as error:
-        if "diverged" not in str(error):
-            raise
+    except mpicomp.DivergedError:
         return []
     f = [row.f for row in run.rows[1:]]
     return [sum(f[k - ROWS : k]) / ROWS for k in range(ROWS, len(f) + 1)]

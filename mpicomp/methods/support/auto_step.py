@@ -11,7 +11,8 @@ gradients a_i = <s_i^k, g^{k-1}>/|g^{k-1}|², the slope along the last step (``s
 estimates are noisy (``Method.noisy``), a_i = <s_i^k, x^0 - x^k>/(|x^k - x^0| |g^{k-1}|), the slope towards
 x^0, whose noise averages out (``support.distance``).  The a_i may be far larger than their mean: they have an
 absolute precision.  In round 0 a worker sends log2(|s_i^0|/max(1, |x^0|)) in place of a slope; the first γ is
-1/100 of the inverse of the mean of these lengths.
+1/100 of the inverse of the mean of these lengths.  Noisy estimates may be 0 in round 0, where no worker takes
+part or none draws a coordinate that counts: so it is there until x has moved.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from functools import cache
 from math import nan
 from typing import Any, ClassVar
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.codecs.messages import Natural, Short, short
 from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
@@ -49,6 +51,9 @@ def with_auto_step(method: Method) -> Method:
 def _adapting(method: type[Method], noisy: bool) -> type[Method]:
     """The subclass of a method's class whose messages carry slopes and step sizes."""
     control = DistanceControl if noisy else StepControl
+    _refuse_clashes(method, "Server", {f.name for f in fields(control)})
+    _refuse_clashes(method, "Up", {"slope"})
+    _refuse_clashes(method, "Down", {"gamma"})
     members: dict[str, Any] = {
         "plain": method,
         "Server": make_dataclass("Server", [], bases=(control, method.Server)),
@@ -57,16 +62,32 @@ def _adapting(method: type[Method], noisy: bool) -> type[Method]:
     }
     if not noisy:
         return type(method.__name__, (_ByTheLastStep, method), members)
+    _refuse_clashes(method, "Replica", {"origin", "moved", "length"})
+    for record in ("Server", "Worker"):
+        _refuse_clashes(method, record, {"origin"})  # which ``starts_at_x0`` names
     more = [("moved", float, field(default=0.0)), ("length", float, field(default=0.0))]
     members["Replica"] = make_dataclass("Replica", ["origin", *more], bases=(method.Replica,), kw_only=True)
     members["starts_at_x0"] = (*method.starts_at_x0, "origin")
     return type(method.__name__, (_ByTheDistance, method), members)
 
 
+def _refuse_clashes(method: type[Method], record: str, added: set[str]) -> None:
+    """Raise ``ConfigError`` if a record of the method has a field with a name in ``added``."""
+    for name in sorted(added & {f.name for f in fields(getattr(method, record))}):
+        raise ConfigError(
+            f"{method.__name__}.{record} has a field {name}, a name that gamma='auto' needs: give the field "
+            "another name, or the step size as a number."
+        )
+
+
 class _AutoStep(EstimatingMethod):
     """The steps of a method with the step size "auto": those of its own class ``plain``, and γ."""
 
     plain: ClassVar[Any]
+
+    @abstractmethod
+    def begins(self, r: Any, key: Key) -> bool:
+        """Whether workers send log2 of a length in the round of ``key``, in place of a slope."""
 
     @abstractmethod
     def slope(self, asked: Asked, r: Any) -> float:
@@ -79,11 +100,11 @@ class _AutoStep(EstimatingMethod):
     def worker_step(self, w: Any, r: Any, f: Objective, key: Key) -> Any:
         asked = Asked(f, self.point(r, key))
         up = self.plain.worker_step(self, w, r, asked, key)
-        number = asked.log_size() if key.round == 0 else self.slope(asked, r)
+        number = asked.log_size() if self.begins(r, key) else self.slope(asked, r)
         return self.Up(**_values(up) | {"slope": to_natural(number)})
 
     def server_step(self, s: Any, r: Any, key: Key) -> Accumulator:
-        return _Adapting(self, s, r, self.plain.server_step(self, s, r, key), key)
+        return _Adapting(self, s, r, self.plain.server_step(self, s, r, key), self.begins(r, key))
 
     def received(self, broadcast: Any, r: Any, key: Key) -> Any:
         return self.Down(**_values(super().received(broadcast, r, key)) | {"gamma": broadcast.gamma})
@@ -102,6 +123,9 @@ class _AutoStep(EstimatingMethod):
 class _ByTheLastStep(_AutoStep):
     """γ follows the slope along the last step."""
 
+    def begins(self, r: Any, key: Key) -> bool:
+        return key.round == 0
+
     def slope(self, asked: Asked, r: Any) -> float:
         return asked.slope(r.g, dot(r.g, r.g))
 
@@ -111,6 +135,9 @@ class _ByTheLastStep(_AutoStep):
 
 class _ByTheDistance(_AutoStep):
     """γ follows the slope towards x^0; the replica has x^0 too, |x - x^0| and |g|."""
+
+    def begins(self, r: Any, key: Key) -> bool:
+        return r.moved == 0
 
     def slope(self, asked: Asked, r: Any) -> float:
         return asked.slope(r.origin - r.x, r.moved * r.length)
@@ -126,14 +153,15 @@ class _ByTheDistance(_AutoStep):
 class _Adapting(Accumulator):
     """The server step of ``method``, which takes the workers' slopes too, and adds γ to the broadcast."""
 
-    def __init__(self, method: _AutoStep, control: Any, r: Any, step: Accumulator, key: Key) -> None:
-        self._method, self._control, self._replica, self._step, self._key = method, control, r, step, key
+    def __init__(self, method: _AutoStep, control: Any, r: Any, step: Accumulator, begins: bool) -> None:
+        self._method, self._control, self._replica, self._step = method, control, r, step
+        self._begins = begins
         self._sum, self._count = 0.0, 0
 
     def take(self, key: Key, up: Any) -> None:
         self._step.take(key, up)
         number = of_natural(up.slope)
-        if key.round == 0:
+        if self._begins:
             number = 2.0 ** min(number, 1023.0)  # which may be infinite
         self._sum += number
         self._count += 1
@@ -143,7 +171,7 @@ class _Adapting(Accumulator):
 
     def close(self) -> Any:
         down, mean = self._step.close(), self._sum / self._count if self._count else nan
-        if self._key.round == 0:
+        if self._begins:
             self._control.begin(mean)
         else:
             self._method.adapt(self._control, mean, self._replica)

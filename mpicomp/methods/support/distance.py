@@ -16,7 +16,7 @@ class DistanceControl:
     """A step size γ for gradients whose noise stays, from an estimate d of the distance |x^0 - x*|.
 
     gamma     γ; 0 before the first round
-    distance  d, at most FACTOR times |x^0 - x*| as far as is proved; 0 before the first step
+    distance  d; 0 before the first step
     progress  Σ γ_j <s^j, x^0 - x^j>, with s^j the mean of the workers' gradients at x^j
     norm      (Σ d_j² |g^j|²)^{1/2}, over the steps before the last one
 
@@ -27,11 +27,13 @@ class DistanceControl:
 
     If f is convex, 0 ≤ Σ γ_j <∇f(x^j), x^j - x*>, so Σ γ_j <∇f(x^j), x^0 - x^j> ≤ |Σ γ_j ∇f(x^j)| |x^0 - x*|.
     And Σ γ_j g^j = x^0 - x^k.  So progress/|x^k - x^0| is at most |x^0 - x*|, but for the errors of s and g.
-    The estimate is that of D-Adaptation (Defazio and Mishchenko, 2023), and the step that of Prodigy
-    (Mishchenko and Defazio, 2024), as recalled, but for FACTOR and two changes.  Their inner products are
-    with g^j, along which x moves; here they are with the gradients themselves: with error feedback or
+    d never shrinks: where d_1 is longer than that, γ stays too long for a while.  The estimate is that of
+    D-Adaptation (Defazio and Mishchenko, 2023), and the step that of Prodigy (Mishchenko and Defazio, 2024),
+    in their forms for gradient descent, as recalled, but for FACTOR and two changes.  Their inner products
+    are with g^j, along which x moves; here they are with the gradients themselves: with error feedback or
     momentum g lags behind, and lets d grow where x swings.  And |g^{k-1}| stands for |g^k|, which the server
-    does not know when it sets γ_k.  No theorem is known to hold for this rule.
+    does not know when it sets γ_k, and for the bound on all |g^j| in Prodigy's root.  No theorem is known to
+    hold for this rule.
     """
 
     gamma: float = 0.0
