@@ -80,6 +80,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=300)
     parser.add_argument("--method", default="", help="only the methods whose names have this text")
     words = parser.parse_args()
+    if words.rounds < EVERY * ROWS or words.rounds % EVERY:
+        parser.error(f"--rounds: a multiple of {EVERY}, {EVERY * ROWS} or more")
     print("| problem | method | step | f at its end | f of auto then | rounds, auto / tuned |")
     print("| --- | --- | ---: | ---: | ---: | ---: |")
     for name in words.problems:

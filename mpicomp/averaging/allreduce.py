@@ -114,8 +114,8 @@ def check_sums(method: Method) -> None:
         )
     if is_auto(method.step):
         raise ConfigError(
-            f"server='allreduce' sums vectors alone, and {method.step_name}='auto' needs a number of each "
-            "worker too: take server='shared' or 'sharded', or give a number."
+            f"server='allreduce' sums vectors alone, and {method.step_name}={method.step!r} needs a number "
+            "of each worker too: take server='shared' or 'sharded', or give a number."
         )
     if not sums(method):
         name, server = type(method).__name__, "sharded" if method.separable else "shared"

@@ -125,5 +125,7 @@ class Books:
 def advice(method: Method) -> str:
     """Advice for the error message of a run that diverges."""
     if is_auto(method.step):
-        return f"{method.step_name}='auto' has not found a step size for this problem; give a number."
+        return (
+            f"{method.step_name}={method.step!r} has not found a step size for this problem; give a number."
+        )
     return f"The step size may be too large: {method.step_name}={method.step}; try another."

@@ -109,7 +109,11 @@ def _arrays(value: Any) -> Iterator[NDArray[Any]]:
     value = _in_arrays(value)
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject:  # whose bytes are addresses
-            value = np.frombuffer(ADDRESS.sub("", repr(value.tolist())).encode(), np.uint8)
+            held = value.reshape(-1).tolist()
+            yield from _arrays(held)
+            with _default_print_options():
+                text = ADDRESS.sub("", repr(held))
+            value = np.frombuffer(f"{value.shape} {text}".encode(), np.uint8)
         yield value
     elif is_dataclass(value) and not isinstance(value, type):
         yield from _arrays([getattr(value, f.name) for f in fields(value) if f.repr])

@@ -85,6 +85,7 @@ class Method(ABC):
     Parameters that several methods have:
 
     gamma   the step size γ: a number, "theory", a multiple such as "theory*8", or for some methods "auto"
+            or "auto_noisy"
     Q       the workers' compressor
     C       the workers' compressor
     batch   the samples that a worker draws for each gradient, as a count or a fraction; None for all samples
@@ -109,7 +110,7 @@ class Method(ABC):
     separable: ClassVar[bool] = True  # whether the server treats each coordinate alone, but for compressors
     worker_separable: ClassVar[bool] = True  # whether workers do so too
     may_adapt: ClassVar[bool] = False  # whether the step size "auto" suits it, see ``support.auto_step``
-    noisy_estimate: ClassVar[bool] = False  # whether they are noisy to "auto" without a batch too
+    noisy_estimate: ClassVar[bool] = False  # whether its estimates are noisy without a batch too
     of_ones_own: ClassVar[bool] = False  # whether its class, or a base of it, is not the package's
     setup_rounds: ClassVar[int] = 0  # rounds before the first step; the ledger also counts their uplink apart
     Replica: ClassVar[type]
@@ -310,7 +311,7 @@ class Method(ABC):
 
     @property
     def step(self) -> Any:
-        """The step size that tuning scales: a number, or a text such as "theory*8"; or "auto"."""
+        """The step size that tuning scales: a number, or a text such as "theory*8" or "auto"."""
         return getattr(self, self.step_name)
 
     def with_step(self, value: float | str) -> Self:

@@ -37,7 +37,7 @@ from mpicomp.base.parts import Parts
 from mpicomp.compressors import Absolute, Compressor, Contractive, Unbiased
 
 AUTO = "auto"  # the step size that ``support.auto_step`` sets in every round
-AUTO_NOISY = "auto_noisy"  # so for gradients that are noisy, as the method cannot know
+AUTO_NOISY = "auto_noisy"  # the same, where gradients are noisy and the method cannot know it
 _AUTO = (AUTO, AUTO_NOISY)
 
 

@@ -68,8 +68,9 @@ class Asked:
         A double does not tell: f may have rounded x, and then the rounded x has the same value and
         gradient; or rounded the value, and then it is one of single precision.
         """
-        if self._epsilon == 0:
-            self._epsilon = float(np.finfo(np.float64 if self._is_double(at) else np.float32).eps)
+        double = float(np.finfo(np.float64).eps)
+        if self._epsilon != double:  # where f is flat it cannot be told
+            self._epsilon = double if self._is_double(at) else float(np.finfo(np.float32).eps)
         return self._epsilon
 
     def _is_double(self, at: Point) -> bool:

@@ -13,13 +13,13 @@ from mpicomp.problems.asking import NOISE, Asked, Point, length, unit
 
 DIRECTIONS = 2  # random ones, beside that of the gradient
 AGREE = 0.25  # differences agree if they differ by less than this part of what grad is off
-CLOSE = 3  # times ε^(1/3): what a slope may be off, for values with kinks in single precision
+CLOSE = 3  # times ε^(1/3) is what a slope may be off: so much for values with kinks in single precision
 NEARBY = 0.02  # the distance of the second point, in the scale of x
-ROUGH = 0.1  # what a slope may be off where they do not
+ROUGH = 0.1  # what a slope may be off where differences do not agree
 
 
 class Difference(NamedTuple):
-    """A central difference with the step h; how far it is from the slope that ``grad`` gives, and why."""
+    """A central difference with the step h: how far it is off ``grad``'s slope, and what rounding may do."""
 
     h: float
     slope: float

@@ -49,12 +49,12 @@ def check_problem(
       batches of half the samples, or of 16 new ones, is within six standard errors of ``grad``.
     * Constants that are not None: L, L_i, L_plus, L_pm, mu, convex, quadratic, sigma and f_star, and up to
       d = 1000 the smoothness matrices.  They are compared with gradients at pairs of points, random ones and
-      such as power iteration finds, and with the values of 20 steps of a descent.  **This can refute a
+      those that power iteration finds, and with the values of 20 steps of a descent.  **This can refute a
       constant, and never prove one**: it does not search for the worst x, and constants that hold in a region
       only are compared within max(1, |x|) of x.
 
     Of more than eight workers, only the first and the last are checked, and no constants of f, the mean.
-    Not checked: ``sampled``, L_sample, L_sigma, L_ij, diagonals, nor what f should be.  An error that
+    Not checked: ``sampled``, L_sample, L_sigma, L_ij, diagonals, and what f should be.  An error that
     ``value`` and ``grad`` share is not found.  The cost is about 40 values and 70 gradients of each worker,
     and ``draws`` batches.
 

@@ -118,15 +118,15 @@ def _check_minimum(name: str, fs: Sequence[Asked], f_star: float, start: Point) 
     slack = NOISE * max(f.epsilon(start) for f in fs) * max(map(abs, values))
     if values[k] < f_star - ROUNDING * abs(f_star - values[0]) - slack:
         raise ConfigError(
-            f"{name}: f is {values[k]:.8g} after {k} steps of a descent from {start.name}, and f_star = "
+            f"{name}: f is {values[k]:.8g} at evaluation {k} of a descent from {start.name}, and f_star = "
             f"{f_star:.8g} is above it."
         )
 
 
 def _changes(fs: Sequence[Asked], at: Point) -> tuple[Changes, float, float]:
-    """The changes of the gradients of ``fs`` from x on, and how much rounding may do.
+    """The changes of the gradients of ``fs`` from x on, and two bounds on rounding.
 
-    Of a change, and of x: how far from x the point may be at which a gradient is in truth.
+    On the length of a change, and on how far from x the point may be at which f took its gradient.
     """
     here = np.array([f.grad(at) for f in fs], dtype=np.float64)
 

@@ -57,7 +57,7 @@ class Kept:
 
 def _remedy(error: RecordError) -> str:
     """What to keep in place of what ``fitting`` has refused with ``error``."""
-    if "entries" in str(error):  # NaN or negative
+    if str(error).endswith(("has entries that are NaN", "has negative entries")):
         return "For none as yet keep inf or 0, or a field of its own, as in `known: bool = False`."
     return (
         "Keep shape and type, as r.x[:] = .. does; a number that is no integer later is none at first, as in "

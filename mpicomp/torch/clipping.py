@@ -1,4 +1,4 @@
-"""Warn of gradients that are averaged otherwise than they are: clipped, averaged by DDP, or left out."""
+"""Warn of gradients that backward left otherwise: clipped, averaged by DDP before, or left out."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ClippingWatch:
         first = _first(gradient)
         if _is_mean(made[2], first):
             return
-        if gradient._is_view() and torch.equal(first, made[2]):
+        if gradient._is_view() and torch.allclose(first, made[2], rtol=0, atol=0, equal_nan=True):
             return  # of a buffer of all gradients, whose version counts what backward wrote to the others
         self._handle.remove()
         assert self._watched is not None
@@ -68,8 +68,9 @@ def warn_of_frozen(name: str, gradient: Tensor) -> None:
     """
     if gradient.layout is not torch.strided or gradient.any():
         warnings.warn(
-            f"the gradient of {name} is left out, because that needs none (requires_grad is False). To have "
-            "it averaged, requires_grad_(True) before Compressed is made; else set it to None.",
+            f"the gradient of {name} is left out, because the parameter is frozen (requires_grad is False). "
+            "To have it averaged, unfreeze the parameter, before Compressed is made if it was frozen then; "
+            "else set the gradient to None.",
             stacklevel=level_of_program(),
         )
 

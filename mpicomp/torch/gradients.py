@@ -112,14 +112,16 @@ class Gradients(Comparing):
         """Replace the gradients by the estimate of their mean over all workers, for ``step`` to use.
 
         Call it to change the mean before the step, for example to clip it; else ``step`` does it.  After a
-        further backward ``step`` averages anew.  A second call before any change does nothing.  Returns False
-        if the step is left out.  Collective.
+        further backward ``step`` averages anew.  A second call does nothing if no rank has changed a
+        gradient.  Returns False if the step is left out.  Collective.
 
         Raises ``ConfigError`` with ``sync_every`` above 1, and for a method that needs gradients at points of
         its own choice: such a method takes ``step(closure)``.
         """
-        if self._ready is not None and not self._brought and self._late.untouched:
-            return self._ready  # sending the mean again would drop what was sent
+        if self._ready is not None:  # sending the mean again would drop what was sent
+            untouched = not self._brought and self._late.untouched
+            if all(self.aggregator.tell_all(int(untouched))):
+                return self._ready
         ready = self._average()
         self._late.watch()
         return ready

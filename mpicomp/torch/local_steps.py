@@ -73,7 +73,7 @@ class LocalSteps:
 
     @property
     def ends_late(self) -> bool:
-        """Whether ``exchange`` will take the mean, and end a period, of an exchange that began before."""
+        """Whether ``exchange`` will end a period by the mean of an exchange that began some steps before."""
         due = self.exchanged != self.steps and 0 in self.schedule.end(self.steps)
         return bool(self.schedule.delay) and due and self.fragments[0].estimate is None
 

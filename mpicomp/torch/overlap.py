@@ -51,7 +51,8 @@ class Leaving:
     def left_as(self, j: int, gradient: Tensor) -> bool:
         """Whether ``gradient`` is what was taken of parameter j, here or in a message that has left."""
         taken = self._flat[self._tensors.slices[j]]
-        return torch.equal(taken, gradient.detach().reshape(-1).to(taken))
+        now = gradient.detach().reshape(-1).to(taken)
+        return torch.allclose(taken, now, rtol=0, atol=0, equal_nan=True)
 
     def whole(self) -> Array:
         """The gradient, shape (d,), with zeros for parameters that are not here; the next step begins."""

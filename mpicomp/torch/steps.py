@@ -31,7 +31,7 @@ class Steps(Gradients):
         except BaseException:
             # GradScaler takes its scale away only after a step that ends well; the next would have both.
             for name in ("grad_scale", "found_inf"):
-                vars(self).pop(name, None)
+                self.__dict__.pop(name, None)
             raise
 
     def _step(self, closure: Closure | None) -> Any:
@@ -112,7 +112,7 @@ class Steps(Gradients):
             return
         self.local.check_own()
         if self.local.ends_late and self.buffers.shared:
-            # The begin of an exchange was agreed on some steps ago, and a rank may have left since.
+            # The ranks agreed on this exchange when it began, some steps ago; one may have left since.
             self.aggregator.tell_all(0, Operation.USED)
         if self.local.exchange():
             if self.hosted:

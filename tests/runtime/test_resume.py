@@ -384,6 +384,7 @@ HELD = {kind: _sparse(kind) for kind in SPARSE} | {
     "tensor": lambda b: pytest.importorskip("torch").tensor(b),
     "sparse tensor": lambda b: pytest.importorskip("torch").tensor(b).to_sparse(),
     "objects": lambda b: np.array([f"client {v}" for v in b], object),
+    "unlike lengths": lambda b: np.array([b, b[:2], None], object)[:2],
 }
 
 

@@ -69,6 +69,17 @@ def test_gradients_in_one_buffer_leave_early_too():
         opt.step()
 
 
+def test_a_step_that_is_not_finite_is_left_out_of_one_buffer_too():
+    """NaN is not equal to itself, and yet nothing was changed after backward."""
+    model = network()
+    opt = compressed(model, server="sharded", blocks=2, overlap=True, on_nonfinite="skip")
+    in_one_buffer([*model.parameters()])
+    before = values(model)
+    (loss(model, 0, 0) * torch.nan).backward()
+    opt.step()
+    assert values(model) == before
+
+
 def test_gradients_in_one_buffer_are_no_clipped_ones():
     """Views of one buffer share their version, which backward raises with each of them."""
     model = network()

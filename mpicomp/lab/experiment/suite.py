@@ -39,7 +39,8 @@ class Entry:
         """Raise ``ConfigError`` if the method sets its step size itself, and was to be tuned."""
         if self.tune is not None and is_auto(self.method.step):
             raise ConfigError(
-                f"{self.label}: {self.method.step_name}='auto' is not tuned: give another step, or no range."
+                f"{self.label}: {self.method.step_name}={self.method.step!r} is not tuned: give another "
+                "step, or no range."
             )
 
     @property

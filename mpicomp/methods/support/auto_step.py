@@ -11,8 +11,8 @@ gradients a_i = <s_i^k, g^{k-1}>/|g^{k-1}|², the slope along the last step (``s
 estimates are noisy (``Method.noisy``), a_i = <s_i^k, x^0 - x^k>/(|x^k - x^0| |g^{k-1}|), the slope towards
 x^0, whose noise averages out (``support.distance``).  The a_i may be far larger than their mean: they have an
 absolute precision.  In round 0 a worker sends log2(|s_i^0|/max(1, |x^0|)) in place of a slope; the first γ is
-1/100 of the inverse of the mean of these lengths.  Noisy estimates may be 0 in round 0, where no worker takes
-part or none draws a coordinate that counts: so it is there until x has moved.
+1/100 of the inverse of the mean of these lengths.  Noisy estimates may be 0 at first, if no worker takes
+part or none draws a coordinate that counts; so workers send such lengths until x has moved.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ class DistanceControl:
     progress  Σ γ_j <s^j, x^0 - x^j>, with s^j the mean of the workers' gradients at x^j
     norm      (Σ d_j² |g^j|²)^{1/2}, over the steps before the last one
 
-    The first γ makes a step of length max(1, |x⁰|)/100 at most; d_1 is its length.  Then, for k ≥ 1::
+    The first γ makes a step of about max(1, |x⁰|)/100, shorter if the ∇f_i differ in direction, longer if an
+    unbiased compressor makes g longer; d_1 is its length.  Then, for k ≥ 1::
 
         d_k = max(d_{k-1}, FACTOR progress/|x^k - x^0|)
         γ_k = d_k²/(Σ_{j<k} d_j² |g^j|² + d_k² |g^{k-1}|²)^{1/2}
