@@ -101,7 +101,7 @@ def test_one_decision_about_a_gradient_that_is_not_finite():
     [
         ("wrong_shape", "the gradient has the shape (9,) in part 'x'; expected (8,), as at the start."),
         ("other_method", "rank 1 has method = EF21SGDM(C=TopK(k=4"),
-        ("other_array", "rank 1 has method = EF21(C=Chosen(keep=array([ True, False,  True, ...,"),
+        ("other_array", "rank 1 has method = EF21(C=Chosen(keep=array([ True, False, True, ...,"),
         ("other_like", "rank 1 has like = x: numpy float64 (9,), and rank 0 has x: numpy float64 (8,)"),
         ("other_workers", "rank 1 has workers = 5, and rank 0 has 4"),
         (
