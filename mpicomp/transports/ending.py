@@ -6,9 +6,9 @@ This file does not load MPI: it asks at the time of the error whether the progra
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
-import threading
 import time
 from types import TracebackType
 from typing import Any, NoReturn
@@ -25,10 +25,13 @@ def end_now() -> NoReturn:
     """Wait 0.3 s for the launcher to pass on printed text, then abort every rank; callable in any thread."""
     note_status(1)
     time.sleep(_GRACE)
-    abort = sys.modules["mpi4py.MPI"].COMM_WORLD.Abort
-    threading.Thread(target=abort, args=(1,), daemon=True).start()
-    time.sleep(_ABORT)
-    os._exit(1)  # MPICH's Abort may return, and one that cannot reach the launcher may not
+    # An Abort that cannot reach the launcher may not return, and holds the GIL: no thread of Python could end
+    # this process then, and faulthandler's does.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    faulthandler.dump_traceback_later(_ABORT, exit=True, file=nowhere)
+    sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(1)
+    time.sleep(2 * _ABORT)  # MPICH's Abort may return
+    os._exit(1)
 
 
 def watch() -> None:
