@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -110,9 +109,9 @@ def _need_torch() -> None:
 def _job(asked: dict[str, Any], hosts: Hosts | None, ranks: int) -> Iterator[dict[str, Any]]:
     """The rows of one launch, each as soon as rank 0 prints it."""
     if hosts is None:
-        where: dict[str, Any] = {"interface": "lo", "address": "127.0.0.1", "port": _free_port()}
+        where: dict[str, Any] = {"interface": "lo", "address": "127.0.0.1"}
     else:
-        where = {"interface": "eth0", "address": f"{CONTROL}.1", "port": 29500}
+        where = {"interface": "eth0", "address": f"{CONTROL}.1"}
     program = interpreter("-m", "mpicomp.lab.bench.train.rank", json.dumps(asked | where))
     command, environment = to_start(program, ranks, hosts)
     with TemporaryFile("w+") as errors:
@@ -129,9 +128,3 @@ def _job(asked: dict[str, Any], hosts: Hosts | None, ranks: int) -> Iterator[dic
         if job.returncode != 0:
             errors.seek(0)
             raise MpicompError(f"training on {ranks} ranks ended with {job.returncode}.\n{errors.read()}")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port

@@ -210,13 +210,19 @@ def tune(asked: dict[str, Any], job: Task) -> Iterator[dict[str, Any]]:
                 most = max(row["steps"] for row in rows)
 
 
+def _store(address: str) -> dist.Store:
+    """Rank 0's store, at a port that is free there: one that is chosen before may be taken by then."""
+    own = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False) if comm.rank == 0 else None
+    port = comm.bcast(None if own is None else own.port)
+    return dist.TCPStore(address, port, is_master=False) if own is None else own
+
+
 def main(text: str) -> None:
     """Train as the JSON ``text`` asks; rank 0 prints a JSON object for each contestant."""
     asked = json.loads(text)
     torch.set_num_threads(1)
     os.environ["GLOO_SOCKET_IFNAME"] = asked["interface"]
-    store = dist.TCPStore(asked["address"], asked["port"], comm.size, is_master=comm.rank == 0)
-    dist.init_process_group("gloo", store=store, rank=comm.rank, world_size=comm.size)
+    dist.init_process_group("gloo", store=_store(asked["address"]), rank=comm.rank, world_size=comm.size)
     target = asked["target"]
     job = task(asked["model"], asked["d"], None if target is None else asked["images"])
     if target is None:
