@@ -29,13 +29,12 @@ class Books:
     ledger        the bytes so far
     original_ids  a worker's number now -> its number at the start of the run; they differ once ranks died
     sender        the worker whose message this rank, as a server, has taken last
-    advice        what an error of divergence advises; "": what ``advice`` says of the method's step
+    advice        what an error of divergence advises; of the method's step, unless the caller sets another
     """
-
-    advice = ""
 
     def __init__(self, method: Method, d: int, transport: Transport) -> None:
         self.method, self.d, self.transport = method, d, transport
+        self.advice = advice_on_step(method)
         self.ledger = Ledger(transport.n)
         self.original_ids = np.arange(transport.n)
         self.sender: int | None = None
@@ -80,7 +79,7 @@ class Books:
         """Prefix an error of divergence or of a bad message with the round and the sender of that message."""
         name = self.transport.activity
         if isinstance(error, DivergedError):
-            return DivergedError(f"{name}: {error} {self.advice or advice(self.method)}")
+            return DivergedError(f"{name}: {error} {self.advice}")
         if isinstance(error, MessageError):
             sender = self.sender if error.worker is None else error.worker
             assert sender is not None
@@ -122,7 +121,7 @@ class Books:
             raise self._failed
 
 
-def advice(method: Method) -> str:
+def advice_on_step(method: Method) -> str:
     """Advice for the error message of a run that diverges."""
     if is_auto(method.step):
         return (

@@ -30,7 +30,7 @@ def end_now() -> NoReturn:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     faulthandler.dump_traceback_later(_ABORT, exit=True, file=nowhere)
     sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(1)
-    time.sleep(2 * _ABORT)  # MPICH's Abort may return
+    time.sleep(_ABORT)  # MPICH's Abort may return
     os._exit(1)
 
 
