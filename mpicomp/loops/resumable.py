@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -171,14 +172,13 @@ class Resumable(Stepping):
         changes.
         """
         together: list[tuple[Resumable, dict[str, Any]]] = [(self, state), *others]
-        together = [(one, _as_dict(its)) for one, its in together]
         found: list[tuple[dict[str, Any], list[tuple[Any, str, Any]]]] = []
         for one, _ in others:
             one._background.wait()  # else its thread would go on changing what is restored
 
         def checked() -> None:
             check()
-            found.extend(one._read(its) for one, its in together)
+            found.extend(one._read(_as_dict(its)) for one, its in together)
 
         self._agreement.begin(Operation.RESTORE, checked)
         for facts, _ in found:
@@ -271,7 +271,12 @@ def _are_counts(number: int, value: Any) -> bool:
 
 def _as_dict(state: Any) -> Any:
     """``state`` as a dict if it is another mapping, such as the open file of ``numpy.savez``."""
-    return dict(state) if isinstance(state, Mapping) else state
+    if not isinstance(state, Mapping):
+        return state
+    try:
+        return dict(state)
+    except (OSError, ValueError, BadZipFile) as error:
+        raise RecordError(f"the state is invalid: {one_line(error)}.") from error
 
 
 def _plain(value: Any) -> Any:

@@ -296,6 +296,19 @@ def test_a_state_may_be_an_open_file_of_numpys(tmp_path):
     assert agg.steps == 3 and np.array_equal(agg(np.ones(3)), whole(np.ones(3)))
 
 
+def test_a_damaged_file_of_numpys_is_no_state(tmp_path):
+    agg = Aggregator(EF21SGDM(TopK(k=1)), like=np.zeros(3))
+    agg(np.ones(3))
+    path = tmp_path / "state.npz"
+    np.savez(path, **agg.state())
+    damaged = bytearray(path.read_bytes())
+    damaged[100] ^= 255  # of an array, whose checksum no longer fits
+    path.write_bytes(damaged)
+    with np.load(path) as state, pytest.raises(RecordError, match="the state is invalid: "):
+        agg.restore(state)
+    assert agg.steps == 1 and agg(np.ones(3)).any()
+
+
 def test_a_state_of_another_run_is_refused():
     """Another method with the same memories, or another number of workers."""
     like = np.zeros(8)

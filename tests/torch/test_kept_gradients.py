@@ -142,6 +142,19 @@ def test_a_gradient_whose_memory_is_not_its_own_is_not_written_to(give):
     assert values(models[0]) == values(models[1])
 
 
+def test_two_gradients_in_the_memory_of_one_parameter_are_not_written_to():
+    """The second is no neighbour of that parameter in memory, but of the first."""
+    whole, *parts = (nn.Parameter(torch.arange(n) + 1.0) for n in (4, 2, 2))
+    opt = Compressed(torch.optim.SGD([whole, *parts], lr=0.0), EXACT, workers=2)
+    for i in opt.hosted:
+        for p, part in zip(parts, (whole[:2], whole[2:]), strict=True):
+            p.grad = part.detach() if i == 1 else torch.zeros(2)
+        opt.collect(i)
+    opt.step()
+    assert whole.tolist() == [1, 2, 3, 4]
+    assert [p.grad.tolist() for p in parts] == [[0.5, 1], [1.5, 2]]
+
+
 def test_the_mean_is_in_the_tensor_that_was_there():
     model = network()
     opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), EXACT, module=model, workers=2)

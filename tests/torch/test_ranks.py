@@ -227,6 +227,11 @@ def test_a_rank_that_ends_in_an_exchange_is_named():
     assert "rank 0 has ended its work with Aggregator" in done.stderr
 
 
+def test_ranks_agree_on_whether_a_second_aggregate_sends():
+    """Two averages in each of three steps: the third call finds no change."""
+    assert told(2, "aggregated_again") == 6
+
+
 def test_other_values_for_a_while_on_one_rank_change_nothing():
     assert told(2, "looked_at_on_one_rank") is True
 

@@ -165,6 +165,23 @@ def dedicated_server():
     return digest(model)
 
 
+def aggregated_again():
+    """A second time after a further backward on rank 1 alone, and a third time without any."""
+    model = network()
+    opt = compressed(model, DCGD(Identity()))
+    for k in range(3):
+        opt.zero_grad()
+        loss(model, WORLD.rank, k).backward()
+        opt.aggregate()
+        if WORLD.rank == 1:
+            loss(model, WORLD.rank, k).backward()
+        opt.aggregate()
+        opt.aggregate()
+        opt.step()
+    assert len({*WORLD.allgather(digest(model))}) == 1
+    return opt.aggregator.steps
+
+
 def looked_at_on_one_rank():
     """Rank 0 puts other values in for a while, as for an evaluation; the training is the same."""
     found = []
