@@ -9,8 +9,8 @@ import numpy as np
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Stream
-from mpicomp.problems.asking import Asked, Point, length
 from mpicomp.problems.base import Array, Constants
+from mpicomp.problems.checked import Checked, Point, length
 
 SIGMAS = 6  # standard errors by which a mean may be off
 DRAWN = 16  # samples of a batch, of an objective that draws new ones each time
@@ -18,7 +18,7 @@ ROUNDING = 1e-6  # relative, of constants and means
 
 
 def check_batches(
-    f: Asked, at: Point, streams: Callable[[int], Stream], draws: int, known: Constants | None
+    f: Checked, at: Point, streams: Callable[[int], Stream], draws: int, known: Constants | None
 ) -> None:
     """Check that ``batch_grad`` is a function of the stream, and in the mean the gradient.
 
@@ -52,7 +52,7 @@ def check_batches(
             )
 
 
-def _check_mean(f: Asked, at: Point, b: int, g: Array, streams: Sequence[Stream]) -> None:
+def _check_mean(f: Checked, at: Point, b: int, g: Array, streams: Sequence[Stream]) -> None:
     total, norm, draws = np.zeros(g.size), length(g), len(streams)
     along, squares = np.zeros(draws), np.zeros(draws)  # of the errors: the part along grad, and |error|²
     for t, stream in enumerate(streams):

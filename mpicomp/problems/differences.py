@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.problems.asking import NOISE, Asked, Point, length, unit
+from mpicomp.problems.checked import NOISE, Checked, Point, length, unit
 
+RANDOM = "a random direction"
 DIRECTIONS = 2  # random ones, beside that of the gradient
 AGREE = 0.25  # differences agree if they differ by less than this part of what grad is off
 CLOSE = 3  # times ε^(1/3) is what a slope may be off: so much for values with kinks in single precision
@@ -29,7 +30,7 @@ class Difference(NamedTuple):
     tells: bool  # whether the slope is more than rounding
 
 
-def check_slopes(f: Asked, at: Point, draw: np.random.Generator) -> None:
+def check_slopes(f: Checked, at: Point, draw: np.random.Generator) -> None:
     """Check <grad(x), v> against central differences of value, for v along grad(x) and random directions.
 
     With the relative rounding ε of the precision in which f computes, 2.2e-16 or 1.2e-7, and the scale s of
@@ -46,19 +47,21 @@ def check_slopes(f: Asked, at: Point, draw: np.random.Generator) -> None:
     there is one at another point nearby too, along the gradient there, or another random direction.
     """
     nearby = at.moved(NEARBY * at.scale * unit(draw, at.x.size))
-    for along in ("the gradient that it gave", *["a random direction"] * DIRECTIONS):
+    for along in ("the gradient that it gave", *[RANDOM] * DIRECTIONS):
         error = _slope_error(f, at, along, draw)
         if error is not None and _slope_error(f, nearby, along, draw) is not None:
             raise error
 
 
-def _slope_error(f: Asked, at: Point, along: str, draw: np.random.Generator) -> ConfigError | None:
+def _slope_error(f: Checked, at: Point, along: str, draw: np.random.Generator) -> ConfigError | None:
     """The error for <grad(x), v>, v in the direction that ``along`` names; None if a difference agrees."""
     g, epsilon = f.grad(at), f.epsilon(at)
-    v = unit(draw, g.size)
-    if "random" not in along and (norm := length(g)) > 0:
+    v, norm = unit(draw, g.size), length(g)
+    if along != RANDOM and norm > 0:
         v = g / norm
-    root, usual = epsilon ** (1 / 3), length(g) / sqrt(g.size)
+    elif along != RANDOM:
+        along = RANDOM
+    root, usual = epsilon ** (1 / 3), norm / sqrt(g.size)
     tried = []
     for factor in (1.0, 0.1, 10.0, 0.01):
         if root * factor < sqrt(epsilon):  # so short that rounding is all there is

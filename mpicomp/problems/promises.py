@@ -12,7 +12,6 @@ from mpicomp.base.checks import as_integer, as_seed
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
 from mpicomp.keys import Key, Stream
-from mpicomp.problems.asking import Asked, Point, length, unit
 from mpicomp.problems.base import (
     Array,
     Constants,
@@ -24,6 +23,7 @@ from mpicomp.problems.base import (
     parts_of,
 )
 from mpicomp.problems.batch_means import check_batches
+from mpicomp.problems.checked import Checked, Point, length, unit
 from mpicomp.problems.differences import check_slopes
 from mpicomp.problems.refuting import check_mean, check_worker
 
@@ -121,15 +121,15 @@ def _stream(seed: int, i: int, n: int, t: int) -> Stream:
     return Key(seed, t, i, n).private("check_problem")
 
 
-def _workers(problem: Problem, name: str, n: int, x0: Point) -> dict[int, Asked]:
+def _workers(problem: Problem, name: str, n: int, x0: Point) -> dict[int, Checked]:
     """The objectives to check, by worker.
 
     Asked again, and after others were made in the opposite order, they and the others give the same bits.
     """
     chosen = range(n) if n <= MOST else (0, n - 1)
 
-    def made(i: int) -> Asked:
-        return Asked(f"{name}: worker {i} of {n}", objective_of(problem, i, n))
+    def made(i: int) -> Checked:
+        return Checked(f"{name}: worker {i} of {n}", objective_of(problem, i, n))
 
     fs = {i: made(i) for i in chosen}
     away = x0.moved(0.1 * x0.scale * unit(np.random.default_rng(0), x0.x.size))
@@ -142,7 +142,7 @@ def _workers(problem: Problem, name: str, n: int, x0: Point) -> dict[int, Asked]
     return fs
 
 
-def _check_again(f: Asked, other: Asked, at: Point, value: float, g: Array, first: Array) -> None:
+def _check_again(f: Checked, other: Checked, at: Point, value: float, g: Array, first: Array) -> None:
     """Compare answers with ``value`` and ``first``, a copy of the gradient ``g`` that was given before."""
     answers = (
         (f.value(at), f.grad(at), "when asked again"),

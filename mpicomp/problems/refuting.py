@@ -11,8 +11,8 @@ import numpy as np
 import scipy
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.problems.asking import NOISE, Asked, Point, length, unit
 from mpicomp.problems.base import ROUNDING, Array, Constants
+from mpicomp.problems.checked import NOISE, Checked, Point, length, unit
 
 TURNS = 8  # gradients in which a direction of the steepest change is sought
 NEAR = 0.01  # the distance of the points compared, in the scale of x
@@ -25,7 +25,7 @@ LARGEST = 1000  # the dimension up to which a smoothness matrix is asked for
 Changes = Callable[[Array], tuple[Array, Array]]
 
 
-def check_worker(f: Asked, L: float | None, known: Constants, at: Point, draw: np.random.Generator) -> None:
+def check_worker(f: Checked, L: float | None, known: Constants, at: Point, draw: np.random.Generator) -> None:
     """Check f_i's own constants: L_i, convexity, that it is quadratic, and its smoothness matrix."""
     changes, noise, blur = _changes([f], at)
     value, g, matrix = f.value(at), f.grad(at), _smoothness_matrix(f, at)
@@ -55,7 +55,7 @@ def check_worker(f: Asked, L: float | None, known: Constants, at: Point, draw: n
 
 
 def check_mean(
-    name: str, fs: Sequence[Asked], known: Constants, at: Point, draw: np.random.Generator
+    name: str, fs: Sequence[Checked], known: Constants, at: Point, draw: np.random.Generator
 ) -> None:
     """Check the constants of f, the mean of all ``fs``: L, L_plus, L_pm, mu and f_star."""
     changes, noise, blur = _changes(fs, at)
@@ -99,7 +99,7 @@ def _check_mu(
         v /= norm
 
 
-def _check_minimum(name: str, fs: Sequence[Asked], f_star: float, start: Point) -> None:
+def _check_minimum(name: str, fs: Sequence[Checked], f_star: float, start: Point) -> None:
     """Compare f_star with the values of a descent, scipy's L-BFGS from ``start``."""
     values: list[float] = []
 
@@ -123,7 +123,7 @@ def _check_minimum(name: str, fs: Sequence[Asked], f_star: float, start: Point) 
         )
 
 
-def _changes(fs: Sequence[Asked], at: Point) -> tuple[Changes, float, float]:
+def _changes(fs: Sequence[Checked], at: Point) -> tuple[Changes, float, float]:
     """The changes of the gradients of ``fs`` from x on, and two bounds on rounding.
 
     On the length of a change, and on how far from x the point may be at which f took its gradient.
@@ -158,7 +158,7 @@ def _pairs(changes: Changes, at: Point, draw: np.random.Generator) -> Iterator[t
         v /= norm
 
 
-def _smoothness_matrix(f: Asked, at: Point) -> Array | None:
+def _smoothness_matrix(f: Checked, at: Point) -> Array | None:
     """The worker's smoothness matrix; None if it has none, or d is large."""
     d = at.x.size
     if d > LARGEST:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from zlib import crc32
-
 import numpy as np
 import pytest
 
@@ -26,8 +23,7 @@ from mpicomp.problems import (
     Saddle,
     Softmax,
 )
-from mpicomp.problems.asking import Asked, Point
-from mpicomp.problems.differences import check_slopes
+from tests.support.ridge import D, M, Mine, Ridge
 
 rng = np.random.default_rng
 X, LABELS, TARGETS = (
@@ -73,116 +69,10 @@ def test_the_package_s_problems_keep_their_promises(problem, seed):
     mpicomp.check_problem(problem, seed=seed)
 
 
-def test_a_network_with_kinks_passes_in_double_precision_too():
-    """Between two slopes, differences agree on a third, at every step."""
-    problem = MLP("digits", hidden=7, activation="relu")
-    for seed in range(6):
-        mpicomp.check_problem(problem, seed=seed, draws=30, x=problem.x0().astype(float))
-
-
-def test_a_kink_is_no_error():
-    """There differences agree on 1/2, and grad is one of the slopes, 0 and 1; a wrong one is wrong nearby."""
-
-    class Hinge(Objective):
-        slope = 1.0
-
-        def value(self, x):
-            return float(np.maximum(x[0], 0) - 0.1 * x[1])
-
-        def grad(self, x):
-            return np.array([self.slope * (x[0] > 0), -0.1])
-
-    at = Point("0", np.zeros(2))
-    check_slopes(Asked("Hinge", Hinge()), at, rng(0))
-    Hinge.slope = -1.0
-    with pytest.raises(ConfigError, match="Hinge, at 0: the slope along"):
-        for seed in range(8):  # half of the points nearby are where it is 0
-            check_slopes(Asked("Hinge", Hinge()), at, rng(seed))
-
-
-def test_a_gradient_that_differences_confirm_roughly_passes():
-    """The shortest step, 6e-8, is a quarter of the scale of f: it gives a slope that is 1 % off."""
-
-    class Wave(Objective):
-        factor = 1.0
-
-        def value(self, x):
-            return float(np.sin(4e6 * x[0]) / 4e6)
-
-        def grad(self, x):
-            return np.array([self.factor * np.cos(4e6 * x[0])])
-
-    at = Point("0", np.zeros(1))
-    check_slopes(Asked("Wave", Wave()), at, rng(0))
-    Wave.factor = 2.0
-    with pytest.raises(ConfigError, match=r"Wave, at 0: the slope .* do not agree on one"):
-        check_slopes(Asked("Wave", Wave()), at, rng(0))
-
-
 def test_the_check_leaves_numpy_s_global_generator_alone():
     before = np.random.get_state()[1].copy()
     mpicomp.check_problem(Quadratics(d=5))
     assert np.array_equal(before, np.random.get_state()[1])
-
-
-D, M = 6, 10  # the dimension, and samples of a worker
-
-
-class Ridge(Objective):
-    """(1/2m) |A x - b|² + |x|²/20, with batches."""
-
-    samples = M
-
-    def __init__(self, A, b):
-        self.A, self.b = A, b
-
-    def value(self, x):
-        return float(np.sum((self.A @ x - self.b) ** 2) / (2 * M) + np.sum(x * x) / 20)
-
-    def grad(self, x):
-        return self.A.T @ (self.A @ x - self.b) / M + x / 10
-
-    def batch_grad(self, x, b, stream):
-        rows = stream.permutation(M, 0, b)
-        return self.A[rows].T @ (self.A[rows] @ x - self.b[rows]) / b + x / 10
-
-
-def hessian(f):
-    return f.A.T @ f.A / M + np.eye(D) / 10
-
-
-@dataclass(frozen=True)
-class Mine(Problem):
-    """Worker i has an objective of the class ``kinds[i]``, the last one from there on."""
-
-    kinds: tuple[type, ...] = (Ridge,)
-    changed: dict = field(default_factory=dict)
-
-    def dimension(self):
-        return D
-
-    def objective(self, i, n):
-        draw = rng(i)
-        kind = self.kinds[min(i, len(self.kinds) - 1)]
-        return kind(draw.normal(size=(M, D)), draw.normal(size=M))
-
-    def constants(self, n):
-        fs = [self.objective(i, n) for i in range(n)]
-        H = np.array([hessian(f) for f in fs])
-        mean, c = H.mean(axis=0), np.mean([f.A.T @ f.b / M for f in fs], axis=0)
-        eigenvalues = np.linalg.eigvalsh(mean)
-        x = np.linalg.solve(mean, c)
-        true = Constants(
-            L=eigenvalues[-1],
-            L_i=np.linalg.eigvalsh(H)[:, -1],
-            L_plus=np.sqrt(np.linalg.eigvalsh(np.mean(H @ H, axis=0))[-1]),
-            L_pm=np.sqrt(np.linalg.eigvalsh(np.mean((H - mean) @ (H - mean), axis=0))[-1]),
-            mu=eigenvalues[0],
-            convex=True,
-            quadratic=True,
-            f_star=np.mean([f.value(x) for f in fs]),
-        )
-        return replace(true, **{name: change(getattr(true, name)) for name, change in self.changed.items()})
 
 
 def test_a_problem_of_one_s_own_keeps_its_promises():
@@ -335,34 +225,6 @@ class BatchAColumn(Ridge):
         return super().batch_grad(x, b, stream)[:, None]
 
 
-class Bumpy(Ridge):
-    """Neither quadratic nor convex."""
-
-    samples = None
-    batch_grad = Objective.batch_grad
-
-    def value(self, x):
-        return super().value(x) + float(np.sum(np.cos(3 * x)))
-
-    def grad(self, x):
-        return super().grad(x) - 3 * np.sin(3 * x)
-
-
-class SmallMatrix(Ridge):
-    def smoothness_matrix(self):
-        return hessian(self) / 2
-
-
-class RightMatrix(Ridge):
-    def smoothness_matrix(self):
-        return hessian(self)
-
-
-class FlatMatrix(Ridge):
-    def smoothness_matrix(self):
-        return np.diagonal(hessian(self))
-
-
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
@@ -400,9 +262,6 @@ class FlatMatrix(Ridge):
         (BatchWithoutPenalty, r"the mean of 100 batches of 5 is"),
         (BatchOfItsOwn, r"two batches of 5 from one stream give gradients .* draw from the stream alone"),
         (BatchAColumn, r"batch_grad gave the shape \(6, 1\)"),
-        (SmallMatrix, r"f_i\(x\+v\) - f_i\(x\) - .* and the smoothness matrix allows"),
-        (FlatMatrix, r"smoothness_matrix gave the shape \(6,\); allowed: \(6, 6\)"),
-        (Bumpy, r"L_i = |quadratic says 0|convex says 0 or above"),
     ],
     ids=lambda given: getattr(given, "__name__", ""),
 )
@@ -411,70 +270,6 @@ def test_a_broken_promise_is_named(kind, words, seed):
     """Of the third worker alone."""
     with pytest.raises(ConfigError, match="^Mine: worker 2 of 4, .*(?:" + words + ")"):
         mpicomp.check_problem(Mine((Ridge, Ridge, kind, Ridge)), seed=seed)
-
-
-def test_a_smoothness_matrix_that_holds_passes():
-    mpicomp.check_problem(Mine((RightMatrix,)))
-
-
-def unknown(value):
-    return None
-
-
-def halved(value):
-    return np.asarray(value) / 2
-
-
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"L": halved, "mu": unknown}, r"Mine: f, at x0: \|∇f\(x\+v\) - ∇f\(x\)\| is \S+ \|v\| .*, and L = "),
-        ({"L_i": halved}, r"Mine: worker 0 of 4, at x0: \|∇f_i\(x\+v\) - ∇f_i\(x\)\| is .*, and L_i = "),
-        ({"L_plus": halved}, "Mine: f, at x0: .* and L_plus = "),
-        ({"L_pm": halved}, "Mine: f, at x0: .* and L_pm = "),
-        ({"mu": lambda mu: 2 * mu}, r"Mine: f, at x0: <∇f\(x\+v\) - .*; mu = \S+ says \S+ at least"),
-        (
-            {"f_star": lambda f: f + 1e-3 * abs(f)},
-            r"Mine: f is \S+ at evaluation \d+ of a .* above it",
-        ),
-        ({"L": lambda L: -L}, r"Constants\(L=-\S+\); allowed: a number above 0"),
-        (
-            {"sigma": lambda _: 0.01},
-            r"E \|batch_grad\(x, 1\) - grad\(x\)\|² is \S+ .* sigma = 0.01 allows 0.0001",
-        ),
-    ],
-)
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_a_constant_that_does_not_hold_is_named(changed, words, seed):
-    with pytest.raises(ConfigError, match=words):
-        mpicomp.check_problem(Mine(changed=changed), seed=seed)
-
-
-NOTHING = dict.fromkeys(("L_i", "L_plus", "L_pm", "mu", "f_star", "convex", "quadratic"), unknown)
-
-
-@pytest.mark.parametrize(
-    ("name", "words"), [("convex", "convex says 0 or above"), ("quadratic", "quadratic says 0")]
-)
-def test_a_property_that_does_not_hold_is_named(name, words):
-    changed = NOTHING | {"L": lambda L: 100.0, name: lambda _: True}
-    with pytest.raises(ConfigError, match=f"Mine: worker 0 of 4, at x0: .*; {words}"):
-        mpicomp.check_problem(Mine((Bumpy,), changed))
-
-
-@pytest.mark.parametrize("name", ["L", "L_i", "L_plus"])
-def test_a_constant_of_the_package_s_problems_that_is_halved_is_found(name, monkeypatch):
-    """Of ridge regression, whose constants are attained."""
-    plain = LeastSquares.constants
-
-    def changed(self, n):
-        found = plain(self, n)
-        return replace(found, **{name: halved(getattr(found, name))})
-
-    monkeypatch.setattr(LeastSquares, "constants", changed)
-    for seed in range(3):
-        with pytest.raises(ConfigError, match=f" and {name} = "):
-            mpicomp.check_problem(LeastSquares((X, TARGETS), lam=0.01), seed=seed)
 
 
 def test_a_state_that_the_objectives_share_is_found():
@@ -490,62 +285,6 @@ def test_a_state_that_the_objectives_share_is_found():
 
     with pytest.raises(ConfigError, match=r"Mine: worker 0 of 4, at .*: value is .* when asked again"):
         mpicomp.check_problem(Mine((Shared,)))
-
-
-def test_a_value_that_is_not_smooth_is_said_to_be_so():
-    class Rough(Ridge):
-        def value(self, x):
-            return super().value(x) + 1e-11 * crc32(x.tobytes())
-
-    with pytest.raises(
-        ConfigError, match=r"do not agree on one: \S+ \(step .* Either value is not smooth, or"
-    ):
-        mpicomp.check_problem(Mine((Rough,)))
-
-
-def test_a_descent_that_leaves_the_finite_values_is_no_error():
-    asked = []
-
-    class Walled(Objective):
-        def value(self, x):
-            asked.append(x[0])
-            return float(np.sum((x - 100) ** 2) / 2) if x.max() < 50 else np.inf
-
-        def grad(self, x):
-            return x - 100
-
-    class Distant(Problem):
-        def dimension(self):
-            return 2
-
-        def objective(self, i, n):
-            return Walled()
-
-        def constants(self, n):
-            return Constants(L=1.0, f_star=0.0)
-
-    mpicomp.check_problem(Distant())
-    assert max(asked) > 50
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_differences_that_rounding_drowns_do_not_count(seed):
-    """A value of 3e8 has steps of 6e-8, as long as the shortest step of the differences."""
-
-    class High(Ridge):
-        samples = None
-        batch_grad = Objective.batch_grad
-
-        def value(self, x):
-            return super().value(x) + 3e8
-
-    class HighDoubled(High):
-        def grad(self, x):
-            return 2 * super().grad(x)
-
-    mpicomp.check_problem(Mine((High,)), seed=seed)
-    with pytest.raises(ConfigError, match=r"by grad, and \S+ by differences of value \(step 6.1e-0[56]\)"):
-        mpicomp.check_problem(Mine((HighDoubled,)), seed=seed)
 
 
 def test_of_many_workers_the_first_and_the_last_are_asked():
@@ -581,30 +320,6 @@ def test_a_problem_without_constants_and_batches_passes():
             return 2 * x
 
     mpicomp.check_problem(Bare())
-
-
-def test_single_precision_within_is_allowed_for():
-    """x0 and the gradient are doubles, and the computation is not."""
-
-    class Within(Ridge):
-        samples = None
-        batch_grad = Objective.batch_grad
-
-        def value(self, x):
-            return float(super().value(x.astype("f4")))
-
-        def grad(self, x):
-            A, b, x = (a.astype("f4") for a in (self.A, self.b, x))
-            return (A.T @ (A @ x - b) / np.float32(M) + x / np.float32(10)).astype(float)
-
-    class WithinDoubled(Within):
-        def grad(self, x):
-            return 2 * super().grad(x)
-
-    for seed in range(5):
-        mpicomp.check_problem(Mine((Within,)), seed=seed)
-        with pytest.raises(ConfigError, match="the slope along the gradient that it gave is"):
-            mpicomp.check_problem(Mine((WithinDoubled,)), seed=seed)
 
 
 class Start(Mine):

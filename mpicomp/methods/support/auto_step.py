@@ -30,11 +30,11 @@ from mpicomp.kernels import add_scaled
 from mpicomp.keys import Key
 from mpicomp.methods.base import Accumulator, Method
 from mpicomp.methods.parameters import is_auto
-from mpicomp.methods.support.asked import Asked, dot, norm
 from mpicomp.methods.support.control import StepControl
 from mpicomp.methods.support.distance import DistanceControl
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.fixed_point import of_natural, to_natural
+from mpicomp.methods.support.recording import Recording, dot, norm
 from mpicomp.problems.base import Objective
 
 
@@ -90,7 +90,7 @@ class _AutoStep(EstimatingMethod):
         """Whether workers send log2 of a length in the round of ``key``, in place of a slope."""
 
     @abstractmethod
-    def slope(self, asked: Asked, r: Any) -> float:
+    def slope(self, recording: Recording, r: Any) -> float:
         """The slope that a worker sends."""
 
     @abstractmethod
@@ -98,9 +98,9 @@ class _AutoStep(EstimatingMethod):
         """Set the next γ of ``control`` by the mean of the slopes."""
 
     def worker_step(self, w: Any, r: Any, f: Objective, key: Key) -> Any:
-        asked = Asked(f, self.point(r, key))
-        up = self.plain.worker_step(self, w, r, asked, key)
-        number = asked.log_size() if self.begins(r, key) else self.slope(asked, r)
+        recording = Recording(f, self.point(r, key))
+        up = self.plain.worker_step(self, w, r, recording, key)
+        number = recording.log_size() if self.begins(r, key) else self.slope(recording, r)
         return self.Up(**_values(up) | {"slope": to_natural(number)})
 
     def server_step(self, s: Any, r: Any, key: Key) -> Accumulator:
@@ -126,8 +126,8 @@ class _ByTheLastStep(_AutoStep):
     def begins(self, r: Any, key: Key) -> bool:
         return key.round == 0
 
-    def slope(self, asked: Asked, r: Any) -> float:
-        return asked.slope(r.g, dot(r.g, r.g))
+    def slope(self, recording: Recording, r: Any) -> float:
+        return recording.slope(r.g, dot(r.g, r.g))
 
     def adapt(self, control: Any, slope: float, r: Any) -> None:
         control.update(slope)
@@ -139,8 +139,8 @@ class _ByTheDistance(_AutoStep):
     def begins(self, r: Any, key: Key) -> bool:
         return r.moved == 0
 
-    def slope(self, asked: Asked, r: Any) -> float:
-        return asked.slope(r.origin - r.x, r.moved * r.length)
+    def slope(self, recording: Recording, r: Any) -> float:
+        return recording.slope(r.origin - r.x, r.moved * r.length)
 
     def adapt(self, control: Any, slope: float, r: Any) -> None:
         control.update(slope, r.moved, r.length)
