@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import sqrt
+from math import ceil, sqrt
 from typing import Annotated, ClassVar
 
 import numpy as np
 
-from mpicomp.base.checks import check_count, resolve_count
+from mpicomp.base.checks import check_count
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Lossless
 from mpicomp.compressors.base import Array
@@ -71,9 +71,11 @@ class Dion(FactoredMethod):
     ``bound`` raises ``ConfigError`` if no part is such a matrix.  Without ``rows`` the method has to be bound
     before it is used, else it raises ``ConfigError``.  A run binds it to the parts of its problem.
 
-    Differences from the paper: the server takes the means; other parts have the mean gradient.
+    Differences from the paper: the server takes the means; other parts have the mean gradient, and so do
+    matrices whose factors save nothing, for which the authors' program computes the step from it.
 
-    r         the rank, the columns of P and of Q: a count, or a fraction of the shorter side of a matrix
+    r         the rank, the columns of P and of Q: a count, or a fraction of the shorter side of a matrix,
+              rounded up as in the authors' program
     rows      None for the parts of the problem; a count makes x a single matrix of that many rows
     momentum  the momentum μ
     columns   how Q follows from R: "normalised", as in Dion, or "orthonormal", as in Orth-Dion
@@ -106,7 +108,7 @@ class Dion(FactoredMethod):
 
     def rank(self, rows: int, columns: int) -> int:
         shorter = min(rows, columns)
-        return min(self.r, shorter) if isinstance(self.r, int) else resolve_count(self.r, shorter)
+        return min(self.r if isinstance(self.r, int) else ceil(self.r * shorter), shorter)
 
     def replica(self, x0: Array) -> Replica:
         last = self.layers(x0.size).matrices[-1]

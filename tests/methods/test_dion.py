@@ -89,13 +89,13 @@ def test_dion_is_its_transcription(r, columns):
 
 
 @BOTH
-@pytest.mark.parametrize(("r", "rows"), [(1, 3), (2, 3), (1, 4), (0.5, 6), (1, 1), (1, 12), (9, 4)])
+@pytest.mark.parametrize(("r", "rows"), [(1, 3), (2, 3), (1, 4), (0.5, 6), (0.4, 3), (1, 1), (1, 12), (9, 4)])
 def test_dion_of_one_matrix_is_its_transcription(r, rows, columns):
-    """Tall and wide ones; a fraction of the shorter side, and a rank above it, which is that side."""
+    """Tall and wide ones; a fraction of the shorter side, rounded up, and a rank above that side."""
     problem = Entropy()
     loop = start(Dion(r, rows, gamma=0.05, columns=columns, values="f8"), problem, N, seed=22)
     shorter = min(rows, 12 // rows)
-    rank = {0.5: 1, 9: shorter}.get(r, r)
+    rank = {0.5: 1, 0.4: 2, 9: shorter}.get(r, r)
     assert loop.replica.Q.size == rank * shorter
     wanted, _, _ = dion(
         on_everything(problem, N),
@@ -205,6 +205,12 @@ def test_a_part_is_a_matrix_where_that_saves_values():
     assert method.layers(36).whole == (slice(0, 16),)
 
 
+@pytest.mark.parametrize(("r", "shorter", "rank"), [(0.25, 8, 2), (0.25, 9, 3), (0.25, 10, 3), (0.01, 6, 1)])
+def test_a_fraction_of_the_shorter_side_is_rounded_up(r, shorter, rank):
+    """As in the authors' program.  It was rounded to nearest: 2 for 9, and for 10."""
+    assert Dion(r).rank(shorter, 50) == Dion(r).rank(50, shorter) == rank
+
+
 def test_the_bytes_are_those_of_the_factors_and_of_what_is_whole():
     """P of the longer sides in even rounds; R and the other parts in odd ones; 4 bytes a value, 4 workers."""
     loop = start(Dion(1, gamma=0.05), PROBLEM, N)
@@ -226,7 +232,7 @@ def test_a_run_resumes_with_its_layers(rounds, tmp_path):
     mpicomp.run(method, problem, workers=4, rounds=rounds, out=tmp_path / "run")
     resumed = mpicomp.run(method, problem, workers=4, rounds=12, out=tmp_path / "run", resume=True)
     assert resumed.iterates_sha256 == whole.iterates_sha256
-    values = 4 * (16 + 64) + 2 * (10 + 16) + 16 + 10  # of a worker in two rounds; a quarter of 16, and of 10
+    values = 4 * (16 + 64) + 3 * (10 + 16) + 16 + 10  # of a worker in two rounds; a quarter of 16, and of 10
     assert whole.ledger.up_bytes == 6 * 4 * 4 * values
     assert mpicomp.run(replace(method, columns="orthonormal"), problem, workers=4, rounds=12).rows[-1].f != (
         whole.rows[-1].f
