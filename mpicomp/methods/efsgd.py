@@ -47,8 +47,9 @@ class EFSGD(MemoryMethod, EstimatingMethod):
     average    "mean", over all n workers; or "senders": (Σ_i Δ_i)_j over the number of workers whose message
                has a value at j, a value of 0 too.  C must then choose coordinates, as TopK does
     clip_norm  whether the server first scales Δ_i by min{1, median_l |Δ_l| / |Δ_i|}, each part of x by
-               itself, so that no worker outweighs the others.  It keeps the messages of a round, and decodes
-               each twice.  Where x is served in blocks, a part that is cut counts as a part in each block
+               itself, so that no worker outweighs the others; of an even number of norms the median is the
+               smaller of the middle two.  It keeps the messages of a round, and decodes each twice.  Where x
+               is served in blocks, a part that is cut counts as a part in each block
     """
 
     C: Contractive | Absolute

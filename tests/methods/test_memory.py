@@ -206,6 +206,18 @@ def test_norms_are_clipped_at_their_median_in_each_part():
     np.testing.assert_allclose(averaged(method, vectors), wanted, rtol=1e-15)
 
 
+@pytest.mark.parametrize(
+    ("lengths", "bound"), [((1, 9), 1), ((8, 1, 4, 2), 2), ((3, 1, 3, 9), 3), ((4, 1, 2), 2)]
+)
+def test_of_an_even_number_of_norms_the_median_is_the_smaller_of_the_middle_two(lengths, bound):
+    """As torch has it, and the authors' programs.  It was the mean of the two: 5 of 1 and 9."""
+    x = np.array([0.0, 3, 4, 0]) / 5
+    method = EFSGD(Identity("f8"), gamma=1.0, clip_norm=True, down=WHOLE)
+    wanted = np.mean([min(length, bound) for length in lengths]) * x
+    got = averaged(method, np.array([length * x for length in lengths]))
+    np.testing.assert_allclose(got, wanted, rtol=1e-15)
+
+
 def test_in_a_block_the_norms_are_those_of_its_parts():
     """Two blocks of six: part a and the first entry of b, then the rest of b."""
     vectors = np.random.default_rng(5).integers(-9, 10, (3, 12)).astype(float)

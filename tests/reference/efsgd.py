@@ -12,7 +12,8 @@ SparseLoCo (arXiv 2508.15706), whose workers take H steps of their own between t
     all        theta -= alpha g,   g_j = sum_i m_ij / c_j
 
 with c_j = n, or max(1, #{i: j was sent by i}), and before the sum, if ``clips``, each m_i times
-min(1, median_l |m_l| / |m_i|), part by part.
+min(1, median_l |m_l| / |m_i|), part by part, where the median of an even number is the smaller of the
+middle two, as in torch.
 """
 
 import numpy as np
@@ -47,8 +48,9 @@ def clipped(messages, parts):
     messages = [m.copy() for m in messages]
     for where in parts:
         norms = [np.linalg.norm(m[where]) for m in messages]
+        median = sorted(norms)[(len(norms) - 1) // 2]
         for m, norm in zip(messages, norms, strict=True):
-            m[where] *= min(1.0, np.median(norms) / norm) if norm else 1.0
+            m[where] *= min(1.0, median / norm) if norm else 1.0
     return messages
 
 

@@ -15,6 +15,9 @@ from mpicomp.keys import Key
 class ClippedSum(Sum):
     """Adds scale · min{1, median_l |m_l| / |m_i|} · m_i for each worker i, separately in each part.
 
+    The median of an even number of norms is the smaller of the middle two, as torch's is, and with it that of
+    SparseLoCo's programs.
+
     The norms are those of the decoded messages, so no worker can claim another norm.  The server keeps the
     messages of the round until it knows all norms, and decodes each of them twice.
 
@@ -36,7 +39,8 @@ class ClippedSum(Sum):
 
     def close(self) -> Array:
         norms = np.array([kernels.to_host(norm) for norm in self._norms])
-        bounds = np.minimum(norms, np.median(norms, axis=0))
+        median = np.sort(norms, axis=0)[(len(norms) - 1) // 2]
+        bounds = np.minimum(norms, median)
         factors = np.divide(bounds, norms, out=np.ones_like(norms), where=norms > 0)
         for (i, message), row in zip(self._messages, factors, strict=True):
             if (row == 1).all():
