@@ -49,11 +49,13 @@ class TiledTopK(MatrixCompressor):
     k     the entries of a tile that are sent: a count, or a fraction of the tile below 1
     Q     the quantiser of the values: Identity(), or "f8" and others in its ``values``; Natural(),
           Dithering(s=7); Sign(), one bit for each, or TwoMeans(), 1.72 bits
-    tile  the side of a tile; the authors' program has 64, and cuts a vector into pieces of ``tile`` entries
+    tile  the side of a tile.  The authors' program cuts a side, and a vector, into pieces of its largest
+          divisor up to 64: the same tiles of a matrix if ceil(m/64) divides m for both sides
     """
 
     paper: ClassVar[str] = (
-        "SparseLoCo, arXiv 2508.15706, for its chunks, as its program has them; the codes are others"
+        "SparseLoCo, arXiv 2508.15706, for its chunks; its program cuts some sides otherwise, and the codes "
+        "are others"
     )
 
     k: int | float

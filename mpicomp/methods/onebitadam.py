@@ -55,7 +55,8 @@ class OneBitAdam(AveragingMethod, EstimatingMethod):
 
     The ``error`` in a run's rows counts the workers' δ_i, not the server's δ.
 
-    warmup  the number T of rounds in which gradients are sent whole; 1 or above, as v would be 0 without
+    warmup  the number T of rounds in which gradients are sent whole; 1 or above, as v would be 0 without.
+            DeepSpeed's ``freeze_step`` is T + 1, as it counts a first call that takes no step
     down    the server's compressor C'
     beta1   the weight β1 of the old momentum
     beta2   the weight β2 of the old variances in the warm-up

@@ -28,7 +28,8 @@ class Attacked(Wrapped):
     ===========  =======================================================================================
     "sign_flip"  -c times the gradient of an honest worker, whose data it copied
     "ipm"        -c times the mean of all honest gradients: inner product manipulation
-    "alie"       their mean - c their standard deviation, in each coordinate: "a little is enough"
+    "alie"       their mean - c their standard deviation, the root of the mean square, in each
+                 coordinate: "a little is enough"
     ===========  =======================================================================================
 
     With these the liar does what the method asks of any worker, so its messages are real and are counted.
