@@ -72,7 +72,8 @@ class Dion(FactoredMethod):
     before it is used, else it raises ``ConfigError``.  A run binds it to the parts of its problem.
 
     Differences from the paper: the server takes the means; other parts have the mean gradient, and so do
-    matrices whose factors save nothing, for which the authors' program computes the step from it.
+    matrices whose factors save nothing, for which the authors' program computes the step from it.  Orth-Dion
+    is stated with the memory μ (M - P P'M) and without √(rows/columns); here it has both as Dion has them.
 
     r         the rank, the columns of P and of Q: a count, or a fraction of the shorter side of a matrix,
               rounded up as in the authors' program
