@@ -45,7 +45,12 @@ def refuse_mask(what: str, given: Any, error: type[MpicompError] = ConfigError) 
 def _masked(given: Any) -> bool:
     if isinstance(given, (list, tuple)):  # a ``list | tuple`` is made at each call
         return not PLAIN.issuperset(map(type, given)) and any(map(_masked, given))
-    return isinstance(given, np.ma.MaskedArray) or type(given).__name__ == "MaskedTensor"
+    return has_mask(given) or type(given).__name__ == "MaskedTensor"
+
+
+def has_mask(given: Any) -> bool:
+    """Whether ``given`` is an array with a mask: numpy's, or one of astropy's, which is no MaskedArray."""
+    return isinstance(given, np.ndarray) and hasattr(given, "mask")
 
 
 def readable(given: Any) -> Any:
@@ -125,7 +130,9 @@ def _arrays(value: Any) -> Iterator[NDArray[Any]]:
 
 
 def _in_arrays(value: Any) -> Any:
-    """What a tensor, a sparse matrix or a table of pandas consists of; anything else is ``value`` itself."""
+    """What a masked array, a tensor, a sparse matrix or a table of pandas consists of; else ``value``."""
+    if has_mask(value):
+        return [np.asarray(value), np.asarray(value.mask)]
     torch, sparse, pandas = map(sys.modules.get, ("torch", "scipy.sparse", "pandas"))
     if torch is not None and isinstance(value, torch.Tensor):
         return readable(value).to_dense().cpu().numpy()

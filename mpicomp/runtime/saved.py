@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.given_arrays import has_mask
 from mpicomp.base.units import one_line
 
 _ALLOWED = (np.ndarray, np.generic, bool, int, float, complex, str, bytes)
@@ -29,7 +30,7 @@ def to_npz(records: Mapping[str, Any]) -> bytes:
     values = {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}
     arrays: dict[str, Any] = {name: kernels.to_host(value) for name, value in values.items()}
     for name, value in arrays.items():
-        plain = isinstance(value, _ALLOWED) and not isinstance(value, np.ma.MaskedArray)
+        plain = isinstance(value, _ALLOWED) and not has_mask(value)
         if not plain or np.asarray(value).dtype.kind not in "biufcSU":
             raise ConfigError(f"{name} is {one_line(value)}; allowed: arrays, numbers and texts.")
     buffer = io.BytesIO()
@@ -76,7 +77,7 @@ def fitting(name: str, value: Any, fresh: Any) -> Any:
     """
     if not isinstance(value, _ALLOWED):
         raise RecordError(f"{name} is {one_line(value)}")
-    if isinstance(value, np.ma.MaskedArray):
+    if has_mask(value):
         raise RecordError(f"{name} has a mask")
     array = np.asarray(value)
     if array.dtype.kind in "fc" and np.isnan(array).any():

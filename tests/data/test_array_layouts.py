@@ -33,6 +33,12 @@ OBJECTS = scipy.sparse.csr_array(A)
 OBJECTS.data = OBJECTS.data.astype(object)
 
 
+class Shown(np.ndarray):
+    """An array with a mask, of a class that is none of numpy's masked arrays, as astropy's MaskedNDArray."""
+
+    mask = A == 0.5
+
+
 class Speaks:
     """An object that numpy asks for its array, which has a mask."""
 
@@ -107,6 +113,7 @@ REFUSED = {
     "rows with masks": (list(MASKED), MASK),
     "a masked entry": ([[1, np.ma.masked, 2]] * 4, MASK),
     "a mask from __array__": (Speaks(), MASK),
+    "a mask as astropy's": (A.view(Shown), MASK),
     "a sparse matrix of masked data": (HIDDEN, MASK),
     "ragged": ([[1, 2, 3], [1, 2], [1, 2, 3], [1, 2, 3]], "X is ragged; allowed: rows of one length"),
     "complex": (A + 0j, "X is of type complex128; allowed: real numbers"),

@@ -78,6 +78,7 @@ HELD = {kind: _sparse(kind) for kind in SPARSE} | {
     "tensor": lambda b: pytest.importorskip("torch").tensor(b),
     "sparse tensor": lambda b: pytest.importorskip("torch").tensor(b).to_sparse(),
     "objects": lambda b: np.array([f"client {v}" for v in b], object),
+    "a mask": lambda b: np.ma.array(np.zeros(len(b)), mask=b == 1),
     "unlike lengths": lambda b: np.array([b, b[:2], None], object)[:2],
 }
 
