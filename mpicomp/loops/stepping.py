@@ -46,13 +46,21 @@ NONE, SENT, SKIPPED = 0, 1, 2  # what is pending: no step; a step whose messages
 
 
 def operation(method: Callable[Concatenate[E, P], R]) -> Callable[Concatenate[E, P], R]:
-    """Decorator: run a method on the object's device; raise ``MpicompError`` if the object is closed."""
+    """Decorator: run a method on the object's device.
+
+    Raises ``MpicompError`` if the object is closed, and ``ConfigError`` if a step of it is under way.
+    """
 
     @wraps(method)
     def performed(self: E, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._closed:
             raise MpicompError(f"this {type(self).__name__} is closed: make a new one.")
         self._background.wait()  # it may be sending a step of this object
+        if self._in_step:
+            raise ConfigError(
+                f"a step of this {type(self).__name__} is under way, and a gradient function, or another "
+                "thread, has called it: call it between steps."
+            )
         with kernels.using(self.device):
             return method(self, *args, **kwargs)
 
@@ -140,7 +148,7 @@ class Stepping:
         self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
         self._open.callback(t.close)
         self._open.callback(self._agreement.let_go)
-        self._closed = False
+        self._closed = self._in_step = False
         if t.ranks > 1:  # where other ranks may wait; one process frees what nobody uses any more
             atexit.register(self._close_at_exit)
 
@@ -213,9 +221,13 @@ class Stepping:
     @operation
     def _step(self, gradient: Any, at: Any = None) -> bool:
         """Play the rounds of one step; return False if it was skipped.  Raises errors on all ranks."""
-        if taken := self._begin_step(gradient, at):
-            self._play_step()
-        return taken
+        self._in_step = True
+        try:
+            if taken := self._begin_step(gradient, at):
+                self._play_step()
+            return taken
+        finally:
+            self._in_step = False
 
     def _begin_step(self, gradient: Any, at: Any = None) -> bool:
         """Take this rank's gradients for a step; return False if the ranks skip it."""

@@ -192,6 +192,23 @@ def test_a_function_of_x_is_an_objective_without_batches():
         two({i: f.grad for i, f in fs.items()})
 
 
+@pytest.mark.parametrize("call", [lambda d: d.step(lambda x: x), lambda d: d.state()])
+@pytest.mark.parametrize("method", [GD(gamma=0.5), MARINA(RandK(k=1), gamma=0.5, p=0.5)])
+def test_a_gradient_function_that_calls_its_own_loop_is_refused(method, call):
+    """The gradient was then of a point that the inner step had left, and the steps were of no method."""
+    descent = Descent(method, np.full(4, 8.0))
+
+    def reentrant(x):
+        call(descent)
+        return x
+
+    with pytest.raises(ConfigError, match=r"a step of this Descent is under way.*between steps"):
+        descent.step(reentrant)
+    assert descent.steps == 0 and descent.x.tolist() == [8.0] * 4
+    descent.step(lambda x: x)
+    assert descent.x.tolist() == [4.0] * 4
+
+
 def test_one_worker_without_compression_returns_the_gradient():
     g = np.arange(6.0).reshape(2, 3) / 7
     assert np.array_equal(Aggregator(DCGD(Identity("f8")), like=g)(g), g)
