@@ -33,6 +33,7 @@ class Meter:
     epochs: float = 0.0
     error: float = 0.0
 
+    @np.errstate(over="ignore", under="ignore")
     def owe(self, residual: Array | None) -> None:
         """Add |residual|² of one round; None adds nothing."""
         if residual is not None:
@@ -217,6 +218,7 @@ class Measurement(NamedTuple):
     x: Array
 
     @property
+    @np.errstate(over="ignore", under="ignore")
     def x_norm(self) -> float:
         """|x|, summed by ``np.sum``: the last bits of a BLAS norm may depend on the number of threads."""
         return sqrt(np.sum(self.x.astype(np.float64) ** 2))

@@ -12,6 +12,7 @@ import mpicomp
 from mpicomp import (
     CG,
     DCGD,
+    EF14,
     EF21,
     EF21LMO,
     GD,
@@ -190,7 +191,13 @@ def test_a_problem_without_coordinates_is_refused():
         run(GD(0.1), Ball(d=0), rounds=3)
 
 
-def test_numbers_that_vanish_are_no_error_where_the_program_raises_at_each():
+@pytest.mark.parametrize("size", [1e-40, 1e-200])  # below floats of 32 bits; with squares below 64
+def test_numbers_that_vanish_are_no_error_where_the_program_raises_at_each(size):
+    asked = {"workers": 1, "rounds": 5, "x0": np.full(3, size)}
     with np.errstate(all="raise"):
-        ended = mpicomp.run(GD(gamma=0.5), Ball(), workers=1, rounds=5, x0=np.full(3, 1e-40))
-    np.testing.assert_allclose(ended.x, 1e-40 / 32, rtol=1e-3)
+        ended = mpicomp.run(GD(gamma=0.5), Ball(), **asked)
+        kept = mpicomp.run(EF14(TopK(k=1), gamma=0.5), Ball(), **asked)
+    if size == 1e-40:
+        np.testing.assert_allclose(ended.x, 1e-40 / 32, rtol=1e-3)
+    else:
+        assert (kept.x == size).all() and kept.rows[-1].x_norm == 0
