@@ -33,6 +33,10 @@ def to_npz(records: Mapping[str, Any]) -> bytes:
         plain = isinstance(value, _ALLOWED) and not has_mask(value)
         if not plain or np.asarray(value).dtype.kind not in "biufcSU":
             raise ConfigError(f"{name} is {one_line(value)}; allowed: arrays, numbers and texts.")
+        if isinstance(value, str | bytes) and np.asarray(value).item() != value:
+            raise ConfigError(
+                f"{name} ends in a NUL, which numpy drops of a text: give numpy.frombuffer(.., numpy.uint8)."
+            )
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()

@@ -279,11 +279,14 @@ def test_records_that_could_not_be_loaded_are_not_saved(tmp_path):
     for value in (None, {}, [1.0], 2**70, np.array([None]), np.ma.masked_array([1.0], [True])):
         with pytest.raises(ConfigError, match=r"mine\.value is .*; allowed: arrays, numbers and texts"):
             agg.save(tmp_path, mine=Odd(value))
+    for value in (b"ab\0", "ab\0"):  # of which numpy's texts keep two characters
+        with pytest.raises(ConfigError, match=r"mine\.value ends in a NUL, .*numpy\.frombuffer"):
+            agg.save(tmp_path, mine=Odd(value))
     for name in ("replica", "ledger", "server", "worker-1"):
         with pytest.raises(ConfigError, match=f"'{name}' are names of the method's own records"):
             agg.save(tmp_path, **{name: Odd(1.0)})
     assert files(tmp_path) == before
-    values = (1, 1.5, True, "text", np.float32(2), np.arange(3), np.zeros((2, 0)), float("inf"))
+    values = (1, 1.5, True, "text", b"\0a", np.float32(2), np.arange(3), np.zeros((2, 0)), float("inf"))
     agg.save(tmp_path, **{f"own{i}": Odd(value) for i, value in enumerate(values)})
     fresh = [Odd(np.zeros(1) if isinstance(v, np.ndarray) else type(v)()) for v in values]
     mutated_states.made().load(tmp_path, **{f"own{i}": record for i, record in enumerate(fresh)})
