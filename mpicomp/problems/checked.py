@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.given_arrays import refuse_mask
 from mpicomp.base.units import one_line
 from mpicomp.keys import Stream
 from mpicomp.problems.base import Array, Objective
@@ -112,6 +113,7 @@ class Checked:
     def _vector(self, what: str, at: Point, g: Any) -> Array:
         if not isinstance(g, np.ndarray):
             raise self.broken(at, f"{what} gave {one_line(g)}; allowed: an array of numpy")
+        refuse_mask(f"{self.name}, at {at.name}: {what}'s gradient", g)
         if g.shape != at.x.shape:
             raise self.broken(at, f"{what} gave the shape {g.shape}; allowed: {at.x.shape}")
         if g.dtype not in (at.x.dtype, np.float64):

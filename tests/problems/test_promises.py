@@ -167,6 +167,11 @@ class Single(Ridge):
         return super().grad(x).astype("f4")
 
 
+class Masked(Ridge):
+    def grad(self, x):
+        return np.ma.array(super().grad(x))  # with a mask of nothing: a run refuses it too
+
+
 class Nowhere(Ridge):
     def grad(self, x):
         g = super().grad(x)
@@ -251,6 +256,7 @@ class BatchAColumn(Ridge):
         (OneArray, "at x0: grad gave the same array twice; return a new one each time"),
         (Column, r"at x0: grad gave the shape \(6, 1\); allowed: \(6,\)"),
         (Single, "at x0: grad gave float32 for an x of float64; allowed: float64"),
+        (Masked, "at x0: grad's gradient has a mask, which would be ignored"),
         (Nowhere, "at x0: grad is not finite in 1 of its 6 coordinates"),
         (Unbounded, "at x0: value gave inf; allowed: a finite number"),
         (AVector, r"at x0: value gave ndarray of shape \(1,\); allowed: one real number"),
