@@ -107,6 +107,9 @@ def draw(picture: Picture) -> Figure:
     rows = 1 if len(picture.x) <= 2 + picture.style.titled * (len(picture.x) == ABREAST) else 2
     columns = -(-len(picture.x) // rows)
     figure, panels = panels_of(picture.style, rows, columns, sharey=True)
+    for axes in panels[len(picture.x) :]:
+        axes.remove()
+    panels = panels[: len(picture.x)]
     _draw_problem(panels, picture, list(picture.curves))
     for axes in panels[::columns]:
         axes.set_ylabel(_height_label(picture))
@@ -115,9 +118,7 @@ def draw(picture: Picture) -> Figure:
     above = picture.subtitle if picture.style.titled else ""
     subtitle = "\n".join(map(plain_label, [*wrap(above, line), *wrap(picture.missing, line)]))
     panels[0].set_title(subtitle, loc="left", fontsize=font, color="#444444", pad=10)
-    for axes in panels[len(picture.x) :]:
-        axes.remove()
-    return complete(figure, panels[: len(picture.x)], picture.title, picture.style, list(picture.curves))
+    return complete(figure, panels, picture.title, picture.style, list(picture.curves))
 
 
 @without_tex()

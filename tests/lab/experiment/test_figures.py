@@ -36,6 +36,7 @@ from mpicomp.lab.experiment.figure import (
 from mpicomp.lab.experiment.layout import MOST_CURVES
 from mpicomp.lab.experiment.report import picture_of, picture_of_runs, plot_files
 from mpicomp.lab.experiment.styling import STYLES, X, Y, as_look
+from mpicomp.lab.experiment.suite import AXES
 from mpicomp.problems import MLP, LeastSquares, Logistic, Quadratics
 
 REPORT = "mpicomp.lab.experiment.report"
@@ -168,7 +169,7 @@ def test_a_study_with_many_panels_gets_several_files(picture, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("x", [("both",), ("up", "both"), ("rounds", "up", "both", "seconds")])
+@pytest.mark.parametrize("x", [AXES["x"][:k] for k in range(1, 6)])
 @pytest.mark.parametrize("count", [2, 10])
 def test_panels_keep_their_size_and_text_is_readable(picture, style, x, count):
     """The legend and the title take no room of the panels; on screen, half the width leaves 6 points."""
