@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from math import inf
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -92,7 +93,10 @@ def read_rows(path: Path) -> list[Row]:
         with open(path, newline="", encoding="utf-8") as file:
             whole = [line for line in file if line.endswith("\n")]  # a number cut short still looks like one
         table = csv.DictReader(whole)
-        missing = [name for name in _REQUIRED if name not in (table.fieldnames or _TYPES)]
+        names = table.fieldnames or _TYPES
+        if len(set(names)) < len(names):
+            raise csv.Error("two columns have one name")
+        missing = [name for name in _REQUIRED if name not in names]
         lines = list(table)
     except PermissionError as error:
         raise RecordError(f"cannot read {path}: {error.strerror}.") from None
@@ -107,15 +111,25 @@ def read_rows(path: Path) -> list[Row]:
     for line in lines:
         try:
             row = Row(**{name: kind(line[name]) for name, kind in _TYPES.items() if name in line})
-            if None in line or (rows and row.round < rows[-1].round):
-                raise ValueError("too many fields, or a round before the last")
+            if None in line or (rows and row.round < rows[-1].round) or not _is_possible(row):
+                raise ValueError("too many fields, a round before the last, or numbers that no run records")
             rows.append(row)
         except (TypeError, ValueError):
             raise RecordError(
-                f"{path} is damaged: its row number {len(rows) + 1} is none, or of an earlier round than the "
-                "row before. Put the file back as it was written, or run again in another folder."
+                f"{path} is damaged: no run records its row number {len(rows) + 1} after the rows before. "
+                "Put the file back as it was written, or run again in another folder."
             ) from None
     return rows
+
+
+def _is_possible(row: Row) -> bool:
+    """Whether a run may record ``row``: with f goes ∇f, norms are not below 0, and times are finite too."""
+    norms = (row.grad_norm_sq, row.error, row.x_norm)
+    return (
+        (row.f is None) == (row.grad_norm_sq is None)
+        and all(0 <= passed < inf for passed in (row.epochs, row.seconds))
+        and not any(norm is not None and norm < 0 for norm in norms)
+    )
 
 
 # The entries that are read from the two JSON files, and their types.  Older versions wrote fewer.
