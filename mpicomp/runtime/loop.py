@@ -56,7 +56,7 @@ class Loop:
         objectives = t.raise_on_all(lambda: _objectives(problem, t))
         self.objectives = {i: Measured(f.on_device(), t.clock, i) for i, f in objectives.items()}
         # Broadcast by the server: ranks that started at different points would stay apart.
-        start = kernels.to_device(t.ask_server(lambda: _start(problem, x0)))
+        start = kernels.to_device(t.ask_server(lambda: start_of(problem, x0)))
         parts = t.raise_on_all(lambda: parts_of(problem))
         cut = Blocks.cut(parts, blocks) if blocks > 1 else None
         resolved = t.ask_server(
@@ -224,7 +224,7 @@ def _dimension(problem: Problem) -> int:
     return d
 
 
-def _start(problem: Problem, x0: Array | None) -> Array:
+def start_of(problem: Problem, x0: Array | None) -> Array:
     """``x0``, or the problem's own if it is None, in double precision or else in single precision.
 
     Raises ``ConfigError`` if a run cannot start there.

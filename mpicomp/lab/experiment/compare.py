@@ -40,6 +40,7 @@ from mpicomp.lab.experiment.suite import Entry, Suite, Task
 from mpicomp.lab.experiment.tuning import Tuning, tune
 from mpicomp.methods import Method
 from mpicomp.problems.base import constants_of, fingerprint_of, parts_of
+from mpicomp.runtime.loop import start_of
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row, read_facts, remove_run
 from mpicomp.runtime.result import Run
@@ -145,7 +146,11 @@ def _control(suite: Suite, dedicated: bool) -> Iterator[Transport]:
 
 
 def _check(suite: Suite, work: list[Task], placement: Placement, of: str = "") -> None:
-    """Raise ``ConfigError`` if the problem or ``placement`` refuses a method; ``of`` precedes its label."""
+    """Raise ``ConfigError`` if no run can start, or the problem or ``placement`` refuses a method.
+
+    ``of`` precedes the method's label.
+    """
+    start_of(suite.problem, starting_point(suite.x0))
     problem, n, parts = suite.problem, suite.workers, parts_of(suite.problem)
     d, constants = problem.dimension(), cache(lambda: constants_of(problem, n))
     cut = placement.block_count(n)

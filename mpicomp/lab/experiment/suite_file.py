@@ -177,6 +177,7 @@ def _check_settings(top: dict[str, Any]) -> None:
         if top.get(key, 1) < 1:
             raise ConfigError(f"{key} = {top[key]}; allowed: a positive integer.")
     as_workers(top.get("workers", 1))
+    Limits(**{f.name: top[f.name] for f in fields(Limits) if f.name in top})
     if "every" in top and "at" in top:
         raise ConfigError("every and at: both say when there is a row. Give one.")
     asked = Observation(top.get("every", Observation.every), top.get("at"), top.get("observe", FULL))

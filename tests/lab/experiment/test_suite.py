@@ -78,6 +78,8 @@ WRONG = [
     ("workers = 3", "workers = 'three'", "workers = 'three'; allowed: a value of type int"),
     ("workers = 3", "workers = true", "workers = True"),
     ("every = 5", "max_bytes = 1e6", "max_bytes = 1000000.0; allowed: a value of type int"),
+    ("target_grad_norm_sq = 1e-6", "hold = 1.0", "hold=1.0 without a target to hold"),
+    ("every = 5", "max_seconds = -1", "max_seconds=-1; allowed: a number that is not negative"),
     ("tune = [1, 4]", "tunes = [-1, 6]", "Did you mean 'tune'?"),
     ("tune = [1, 4]", "tune = [6, -1]", "tune = [6, -1]; allowed: [lo, hi]"),
     ("tune = [1, 4]", "tune = [0.5, 1]", "allowed: [lo, hi]"),
@@ -114,4 +116,8 @@ def test_a_configuration_error_ends_the_comparison(tmp_path):
     """Before anything has run, the method being named; the folder is free for the suite once it is mended."""
     with pytest.raises(ConfigError, match="DIANA RandK: k=21 exceeds the dimension"):
         compare(parse_suite(SUITE.replace("randk(k=5)", "randk(k=21)")), tmp_path)
+    with pytest.raises(ConfigError, match=r"x0 has shape \(2,\) .* shape \(20,\)"):
+        compare(parse_suite("x0 = [1, 2]\n" + SUITE), tmp_path)
+    with pytest.raises(ConfigError, match=r"dimension 10{15}: a vector takes 8e\+06 GB, and this host has"):
+        compare(parse_suite(SUITE.replace("d=20", "d=1000000000000000")), tmp_path)
     assert list(tmp_path.iterdir()) == []
