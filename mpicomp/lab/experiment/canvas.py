@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -74,6 +75,8 @@ def drawable(text: str) -> str:
     A cut text gets its length and a checksum, so that different texts still differ in the figure.
     """
     plain = text.encode(errors="replace").decode()  # matplotlib refuses a lone surrogate
+    # No font has a control character, and matplotlib's complaints of it would reach the user's terminal.
+    plain = re.sub(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], plain)
     with suppress(ImportError, ValueError):  # ``blank_figure`` says what matplotlib lacks
         from mpicomp.lab.experiment.glyphs import spelt
 

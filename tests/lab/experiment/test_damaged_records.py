@@ -121,6 +121,15 @@ def test_any_text_of_a_record_can_be_drawn(tmp_path):
     assert len(repr(mpicomp.load(tmp_path / "a"))) < 800
 
 
+def test_control_characters_of_a_record_are_spelt_and_reach_no_terminal(tmp_path):
+    """Warnings are errors here: matplotlib would repeat a character that its font lacks."""
+    a_run(tmp_path, asked={"method": "a\x1b]0;b\x07"}, config={"problem": "p\x9b31m\tq"})
+    axes = mpicomp.plot(mpicomp.load(tmp_path))
+    axes.figure.draw_without_rendering()
+    assert r"p\x9b31m\tq" in axes.get_title(loc="left")
+    assert axes.get_legend_handles_labels()[1] == [r"a\x1b]0;b\x07"]
+
+
 HEADERS = [
     {"round": -1}, {"round": "x"}, {"round": 2.0}, {"seconds": "x"}, {"seconds": -1}, {"scale": None},
     {"digest": "x"}, {"digest": 5}, {"digest": "0" * 62}, {"begun": -1}, {"begun": "0"}, {"crew": 2},
