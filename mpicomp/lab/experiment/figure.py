@@ -15,7 +15,7 @@ from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.base.units import human_bytes
 from mpicomp.lab.experiment.canvas import curve_style, plain_axes, plain_label, plain_title, without_tex
 from mpicomp.lab.experiment.layout import complete, letters, panels_of
-from mpicomp.lab.experiment.styling import PLAIN, STYLES, Look, Style
+from mpicomp.lab.experiment.styling import FAREST, PLAIN, STYLES, Look, Style
 from mpicomp.problems import Problem
 from mpicomp.runtime.record import Row
 
@@ -224,6 +224,8 @@ def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -
         raise RecordError(
             "there is nothing to draw: no run has an error above 0. Methods with error feedback have one."
         )
+    if any(FAREST < abs(heights(row)) < np.inf for rows in drawn for row in rows):
+        raise RecordError(f"a run has values of y above {FAREST:g}, too large to draw.")
     spans = {
         name: _draw_panel(axes, picture, known[name][1], heights, labels)
         for axes, name in zip(panels, picture.x, strict=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any
 
 from mpicomp.base.errors import ConfigError, unknown
@@ -13,6 +12,7 @@ from mpicomp.lab.experiment.suite import AXES, X
 Y = (*AXES["y"], "f-f*")
 BANDS = ("range", "quantile", "none")
 FORMATS = ("png", "pdf", "svg")
+FAREST = 1e200  # matplotlib fails to put ticks on an axis that ends near the largest float
 
 Range = tuple[float | None, float | None]
 
@@ -120,9 +120,9 @@ def _limits(name: str, given: str | Sequence[float | None] | None) -> Range | No
     except ValueError:
         low = high = None
     known = [end for end in (low, high) if end is not None]
-    if not known or not all(map(isfinite, known)) or known != sorted(set(known)):
+    if not known or not all(-FAREST <= end <= FAREST for end in known) or known != sorted(set(known)):
         raise ConfigError(
-            f"{name} = {shown!r}; allowed: A:B with numbers A < B, such as 0:1e6, or one end alone, "
-            "A: or :B. In Python (A, B), where None leaves an end out."
+            f"{name} = {shown!r}; allowed: A:B with numbers A < B up to {FAREST:g}, such as 0:1e6, or one "
+            "end alone, A: or :B. In Python (A, B), where None leaves an end out."
         )
     return low, high

@@ -194,6 +194,13 @@ def test_limits_are_those_that_were_asked_for(comparison):
     assert (axes.get_xlim(), axes.get_ylim()) == ((0, 20), (free.get_ylim()[0], 1))
 
 
+def test_values_near_the_largest_float_are_refused(picture):
+    """matplotlib raised an error of its own."""
+    rows = [replace(row, f=(-1.0) ** row.round * 1e308) for row in next(iter(picture.curves.values()))[0]]
+    with pytest.raises(RecordError, match=r"values of y above 1e\+200, too large to draw"):
+        draw(replace(picture, curves={"a": [rows]}, y="f"))
+
+
 def test_f_minus_its_minimum(comparison):
     """Where a problem does not know f*, or no constants, the least f seen stands in; the label says so."""
     known = QUADRATICS.constants(4).f_star
@@ -360,6 +367,7 @@ REFUSED = {
     "unknown style 'papers'. Did you mean 'paper'? Allowed: screen, paper, talk": {"style": "papers"},
     "unknown bands 'quantiles'. Did you mean 'quantile'? Allowed:": {"bands": "quantiles"},
     "xlim = '5'; allowed: A:B with numbers A < B": {"x": "up", "xlim": "5"},
+    "ylim = '1:1e300'; allowed: A:B with numbers A < B up to 1e+200": {"x": "up", "ylim": "1:1e300"},
     "xlim = '5:2'; allowed:": {"x": "up", "xlim": (5, 2)},
     "ylim = 'a:b'; allowed:": {"ylim": "a:b"},
     "ylim = ':'; allowed:": {"ylim": (None, None)},
