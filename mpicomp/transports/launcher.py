@@ -23,12 +23,13 @@ def launched_ranks() -> int | None:
 
     A Slurm job's batch script is outside: it knows the job's SLURM_NTASKS, but is no step of it.
     """
-    for name in _SIZES:
-        if name in os.environ:
-            return int(os.environ[name])
-    if "SLURM_STEP_NUM_TASKS" in os.environ and "SLURM_PROCID" in os.environ:
-        return int(os.environ["SLURM_STEP_NUM_TASKS"])
-    return None
+    told = _number(*_SIZES)
+    return _number("SLURM_STEP_NUM_TASKS") if told is None and "SLURM_PROCID" in os.environ else told
+
+
+def _number(*names: str) -> int | None:
+    """The number in the first of these variables that holds one, as each that a launcher sets does."""
+    return next((int(text) for text in map(os.environ.get, names) if text and text.isdecimal()), None)
 
 
 def launched_by_mpi() -> bool:
@@ -47,20 +48,19 @@ def torchrun_processes() -> int:
 
     These processes are no ranks of one MPI job: each is alone in an MPI job of its own.
     """
-    return int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+    return _number("WORLD_SIZE") or 1 if "TORCHELASTIC_RUN_ID" in os.environ else 1
 
 
 def launched_rank() -> int:
     """This process's rank as its launcher says, 0 outside one; known before MPI is imported."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        return int(os.environ.get("RANK", "0"))
-    found = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
-    return int(found) if launched_ranks() is not None else 0
+        return _number("RANK") or 0
+    return _number(*_RANKS) or 0 if launched_ranks() is not None else 0
 
 
 def local_rank() -> int:
     """This process's number among the ranks on its host, 0 outside a launcher; torchrun's comes first."""
-    return int(next((os.environ[name] for name in _LOCAL_RANKS if name in os.environ), "0"))
+    return _number(*_LOCAL_RANKS) or 0
 
 
 def note_status(status: int) -> bool:
