@@ -34,5 +34,7 @@ def main() -> None:
             raise
         abandon_stdout()
         message = f"mpicomp: cannot write to standard output: {error.strerror}."
+        if isinstance(error, FileNotFoundError):  # of os.getcwd
+            message = "mpicomp: the current folder was removed. Change to another one."
         status = complain(lambda: click.echo(message, err=True), 1)
     leave(status if isinstance(status, int) else 0)

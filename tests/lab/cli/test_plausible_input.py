@@ -302,6 +302,23 @@ def test_a_width_of_the_terminal_that_is_no_number_does_not_count(columns):
     assert done.returncode == 0 and "quadratics" in done.stdout
 
 
+@pytest.mark.parametrize("name", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"])
+def test_a_launcher_s_variable_that_holds_no_number_does_not_count(name):
+    done = shell("", *RUN, **{name: "", "SLURM_PROCID": "x"})
+    assert done.returncode == 0 and "2 on 1 rank" in done.stdout
+
+
+def test_a_current_folder_that_was_removed_is_named(tmp_path):
+    """It was taken for a standard output that cannot be written."""
+    line = f'mkdir gone; cd gone; rmdir ../gone; "{sys.executable}" -m mpicomp compare demo --out x'
+    environment = os.environ | {"PYTHONSAFEPATH": "1"}
+    done = subprocess.run(
+        ["sh", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT
+    )
+    assert done.returncode == 1
+    assert done.stderr == "mpicomp: the current folder was removed. Change to another one.\n"
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_run_with_closed_streams_is_recorded(closed, tmp_path):
     """Nor does anything else go where the streams were."""
