@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -133,8 +134,7 @@ def submit(
     account: str | None,
     requeue: bool,
     dry_run: bool,
-    device: str,
-    **_: Any,
+    **options: Any,
 ) -> int:
     """Submit a run to Slurm as a batch job.
 
@@ -145,15 +145,22 @@ def submit(
     """
     from mpicomp.lab.jobs.submit import job_script
     from mpicomp.lab.jobs.submit import submit as hand_over
+    from mpicomp.runtime.limits import Limits
+    from mpicomp.runtime.observation import Observation
+    from mpicomp.runtime.placement import Placement
     from mpicomp.text.config import parse_method, parse_problem
 
     parse_method(method), parse_problem(problem)
-    if requeue and out is None:
-        raise ConfigError("--requeue needs a folder to save the state in: give --out.")
+    # What `run` would refuse is refused here: a job may wait for hours before it starts.
+    groups: Any = (Limits, Observation, Placement)
+    limits, observation, _ = (group(**{f.name: options[f.name] for f in fields(group)}) for group in groups)
+    limits.check_observed(observation)
+    if out is None and (requeue or options["resume"] or options["checkpoint_every"]):
+        raise ConfigError("--requeue, --resume and --checkpoint-every keep a state: give --out.")
     request = {
         "ntasks": ranks or 1,
         "nodes": nodes,
-        "gpus-per-task": 1 if device == "cuda" else None,
+        "gpus-per-task": 1 if options["device"] == "cuda" else None,
         "time": time,
         "partition": partition,
         "account": account,

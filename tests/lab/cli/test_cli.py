@@ -191,7 +191,13 @@ def test_a_status_that_the_launcher_cannot_be_told_is_left_with(tmp_path):
     [
         (("--method", "diana(rank(k=2))"), "Did you mean 'rankr'?"),
         (("--problem", "quadratic"), "Did you mean 'quadratics'?"),
-        (("--requeue",), "--requeue needs a folder to save the state in: give --out"),
+        (("--requeue",), "--checkpoint-every keep a state: give --out"),
+        (("--resume-or-start",), "--checkpoint-every keep a state: give --out"),
+        (("--checkpoint-every", "5"), "--checkpoint-every keep a state: give --out"),
+        (("--hold", "1"), "hold=1.0 without a target"),
+        (("--every", "5", "--at", "1"), "both say when there is a row"),
+        (("--observe", "never", "--target-grad-norm-sq", "1"), "can never be reached"),
+        (("--blocks", "3"), "only with server='sharded'"),
         ((), "no sbatch found"),
     ],
 )
