@@ -29,6 +29,9 @@ def main() -> None:
     except MpicompError as error:
         message = f"mpicomp: {error}"
         status = complain(lambda: click.echo(message, err=True), 1)
+    except MemoryError as error:
+        message = f"mpicomp: out of memory. {error}".strip()
+        status = complain(lambda: click.echo(message, err=True), 1)
     except OSError as error:
         if error.filename is not None:  # not a stream
             raise

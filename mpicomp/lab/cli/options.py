@@ -58,9 +58,9 @@ class Count(click.ParamType):
             number = float(value)
         except ValueError:
             number = 0.0
-        if not (number >= self.least and number.is_integer()):
+        if not (self.least <= number <= 1e15 and number.is_integer()):  # a float holds these exactly
             raise ConfigError(
-                f"{param.opts[0]} {value!r}; allowed: numbers such as 1e5, {self.least} or more, whole ones."
+                f"{param.opts[0]} {value!r}; allowed: whole numbers from {self.least} to 1e15, such as 1e5."
             )
         return int(number)
 

@@ -146,7 +146,7 @@ def test_the_command_prints_a_compressor_a_line():
 
 def test_a_dimension_too_small_is_refused_in_one_line():
     done = CliRunner().invoke(cli, ["bench", "kernels", "-d", "99"])
-    assert str(done.exception) == "-d '99'; allowed: numbers such as 1e5, 100 or more, whole ones."
+    assert str(done.exception) == "-d '99'; allowed: whole numbers from 100 to 1e15, such as 1e5."
 
 
 def test_the_command_does_without_torch(no_torch):

@@ -305,8 +305,8 @@ def test_a_learning_rate_is_a_positive_number(torch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("traffic", "--workers", "4,some"), "--workers 'some'; allowed: numbers such as 1e5"),
-        (("serving", "--d", ""), "--d ''; allowed: numbers such as 1e5"),
+        (("traffic", "--workers", "4,some"), "--workers 'some'; allowed: whole numbers from 1"),
+        (("serving", "--d", ""), "--d ''; allowed: whole numbers from 1"),
         (("train", "--links", "1gb"), "rate '1gb'; allowed"),
         (("link", "link_digits", "--rate", ""), "rate ''; allowed"),
     ],

@@ -319,6 +319,14 @@ def test_a_current_folder_that_was_removed_is_named(tmp_path):
     assert done.stderr == "mpicomp: the current folder was removed. Change to another one.\n"
 
 
+def test_more_memory_than_there_is_is_one_line():
+    done = shell("", "bench", "kernels", "-d", "1e15")
+    assert done.returncode == 1 and done.stderr.startswith("mpicomp: out of memory. Unable to allocate")
+    assert done.stderr.count("\n") == 1
+    done = shell("", "bench", "kernels", "-d", "1e30")
+    assert done.stderr == "mpicomp: -d '1e30'; allowed: whole numbers from 100 to 1e15, such as 1e5.\n"
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_run_with_closed_streams_is_recorded(closed, tmp_path):
     """Nor does anything else go where the streams were."""
