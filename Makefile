@@ -37,8 +37,7 @@ $(TESTS): $(READY)
 RANKS ?= $(shell n=$$(nproc 2>/dev/null || echo 4); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
 
 demo: $(READY)  ## compare methods on real data with 2 to 4 MPI ranks; table and figure in runs/demo
-	rm -rf runs/demo
-	$(BIN)/mpicomp compare jobs/demo.toml --ranks $(RANKS) --out runs/demo
+	$(BIN)/mpicomp compare jobs/demo.toml --ranks $(RANKS) --out runs/demo --resume-or-start
 
 test: $(TESTS)  ## each part once, and a few jobs on 2 to 4 ranks; tests/marks.py lists the tests left out
 	$(PYTEST) -m 'smoke or not (jobs or slow)'
@@ -97,5 +96,5 @@ bench: $(READY)  ## what rounds and compressing cost on this machine, into docs/
 lab: $(READY)  ## time to accuracy on 4 hosts with links of 100 Mbit/s to 10 Gbit/s (root, Linux), into runs/link
 	$(BIN)/mpicomp bench link jobs/link_digits.toml --out runs/link
 
-clean:  ## remove the virtual environments and the files that runs left
-	rm -rf .venv-* runs docs/_build docs/catalogue .pytest_cache .mypy_cache .ruff_cache
+clean:  ## remove the virtual environments, the site and the caches; results, in runs, stay
+	rm -rf .venv-* docs/_build docs/catalogue .pytest_cache .mypy_cache .ruff_cache

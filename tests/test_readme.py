@@ -36,3 +36,9 @@ def test_what_is_named_exists():
     targets = (ROOT / "Makefile").read_text()
     for target in re.findall(r"\bmake ([a-z]+)\b", README + START):
         assert target == "make" or re.search(rf"^{target}:", targets, flags=re.MULTILINE), target
+
+
+def test_make_deletes_no_results():
+    """Commands write into runs by default; ``make demo`` and ``make clean`` deleted there."""
+    deletes = [line for line in (ROOT / "Makefile").read_text().splitlines() if re.search(r"\brm\b", line)]
+    assert deletes and not [line for line in deletes if re.search(r"\bruns\b", line)]
