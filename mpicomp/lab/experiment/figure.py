@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import copysign
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.base.units import human_bytes
 from mpicomp.lab.experiment.canvas import curve_style, plain_axes, plain_label, plain_title, without_tex
 from mpicomp.lab.experiment.layout import complete, letters, panels_of
-from mpicomp.lab.experiment.styling import FAREST, PLAIN, STYLES, Look, Style
+from mpicomp.lab.experiment.styling import FARTHEST, PLAIN, STYLES, Look, Style
 from mpicomp.problems import Problem
 from mpicomp.runtime.record import Row
 
@@ -199,11 +200,18 @@ def _minimum(picture: Picture) -> tuple[float, bool]:
 
 
 def _heights(picture: Picture) -> Value:
-    """The value that the y axis shows.  Rounding may put f below f*: such a row has the value 0."""
-    if picture.y != "f-f*":
-        return VERTICAL[picture.y][1]
-    least, _ = _minimum(picture)
-    return lambda row: max(_number(row.f) - least, 0.0)
+    """The value that the y axis shows.  Rounding may put f below f*: such a row has the value 0.
+
+    Values beyond ``FARTHEST``, of a run that diverges, are infinite: no curve shows them.
+    """
+    value = VERTICAL[picture.y][1]
+    least = _minimum(picture)[0] if picture.y == "f-f*" else None
+
+    def height(row: Row) -> float:
+        found = value(row) if least is None else max(value(row) - least, 0.0)
+        return copysign(np.inf, found) if abs(found) > FARTHEST else found
+
+    return height
 
 
 def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -> None:
@@ -224,8 +232,6 @@ def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -
         raise RecordError(
             "there is nothing to draw: no run has an error above 0. Methods with error feedback have one."
         )
-    if any(FAREST < abs(heights(row)) < np.inf for rows in drawn for row in rows):
-        raise RecordError(f"a run has values of y above {FAREST:g}, too large to draw.")
     spans = {
         name: _draw_panel(axes, picture, known[name][1], heights, labels)
         for axes, name in zip(panels, picture.x, strict=True)
@@ -316,7 +322,8 @@ def _band(runs: Sequence[Sequence[Row]], x: Value, y: Value, bands: str) -> tupl
     # The median may fall when a run ends and leaves it to the others.
     along = np.maximum.accumulate(np.nanmedian(across, axis=0))
     low, high = (0.25, 0.75) if bands == "quantile" else (0.0, 1.0)
-    return along, np.median(metric, axis=0), *np.quantile(metric, [low, high], axis=0)
+    with np.errstate(invalid="ignore"):  # of infinite values, which are not drawn
+        return along, np.median(metric, axis=0), *np.quantile(metric, [low, high], axis=0)
 
 
 def crushed(ends: Sequence[float]) -> bool:

@@ -12,7 +12,7 @@ from mpicomp.lab.experiment.suite import AXES, X
 Y = (*AXES["y"], "f-f*")
 BANDS = ("range", "quantile", "none")
 FORMATS = ("png", "pdf", "svg")
-FAREST = 1e200  # matplotlib fails to put ticks on an axis that ends near the largest float
+FARTHEST = 1e200  # matplotlib fails to put ticks on an axis that ends near the largest float
 
 Range = tuple[float | None, float | None]
 
@@ -120,9 +120,9 @@ def _limits(name: str, given: str | Sequence[float | None] | None) -> Range | No
     except ValueError:
         low = high = None
     known = [end for end in (low, high) if end is not None]
-    if not known or not all(-FAREST <= end <= FAREST for end in known) or known != sorted(set(known)):
+    if not known or not all(-FARTHEST <= end <= FARTHEST for end in known) or known != sorted(set(known)):
         raise ConfigError(
-            f"{name} = {shown!r}; allowed: A:B with numbers A < B up to {FAREST:g}, such as 0:1e6, or one "
+            f"{name} = {shown!r}; allowed: A:B with numbers A < B up to {FARTHEST:g}, such as 0:1e6, or one "
             "end alone, A: or :B. In Python (A, B), where None leaves an end out."
         )
     return low, high

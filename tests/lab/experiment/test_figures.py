@@ -194,11 +194,15 @@ def test_limits_are_those_that_were_asked_for(comparison):
     assert (axes.get_xlim(), axes.get_ylim()) == ((0, 20), (free.get_ylim()[0], 1))
 
 
-def test_values_near_the_largest_float_are_refused(picture):
-    """matplotlib raised an error of its own."""
-    rows = [replace(row, f=(-1.0) ** row.round * 1e308) for row in next(iter(picture.curves.values()))[0]]
-    with pytest.raises(RecordError, match=r"values of y above 1e\+200, too large to draw"):
-        draw(replace(picture, curves={"a": [rows]}, y="f"))
+@pytest.mark.parametrize("y", ["f", "f-f*", "gradient"])
+def test_values_near_the_largest_float_are_left_out(picture, y):
+    """matplotlib raised an error of its own: it has no ticks for them."""
+    rows = next(iter(picture.curves.values()))[0]
+    far = [replace(row, f=(-1.0) ** i * 1e308, grad_norm_sq=1e308) for i, row in enumerate(rows[1:])]
+    figure = draw(replace(picture, curves={"a": [rows], "b": [[rows[0], *far]]}, y=y))
+    drawn, left_out = (np.asarray(line.get_ydata()) for line in figure.axes[0].lines[:2])
+    assert np.isfinite(drawn).all() and not np.isfinite(left_out[1::2]).any()
+    figure.canvas.draw()
 
 
 def test_f_minus_its_minimum(comparison):
