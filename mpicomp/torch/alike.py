@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from mpicomp.base.checks import plain_value
 from mpicomp.base.errors import ConfigError
 from mpicomp.torch.content import Content
 from mpicomp.torch.opening import OPENER
@@ -99,5 +101,8 @@ def _as_bytes(value: object) -> bytes:
         return Content.of(value).data
     if isinstance(value, tuple | list):
         return b"".join(_as_bytes(one) for one in value)
+    if isinstance(value, np.ndarray):
+        return _as_bytes(value.tolist())
+    value = plain_value(value)
     plain = value is None or isinstance(value, bool | int | float | str)
     return (repr(value) if plain else type(value).__name__).encode()

@@ -146,6 +146,7 @@ def test_one_bad_gradient_is_said_by_all():
     ("what", "said"),
     [
         ("a_little_other_rate", "the optimiser's settings on rank 1 differ from rank 0's"),
+        ("other_rate_of_numpy", "the optimiser's settings on rank 1 differ from rank 0's"),
         ("other_rate", "the optimiser's settings on rank 1 differ from rank 0's"),
         ("other_outer=rate", "outer's settings on rank 1 differ from rank 0's: give all ranks the same"),
         ("other_outer=class", "outer's settings on rank 1 differ from rank 0's: give all ranks the same"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import numpy as np
 import torch
 
 from mpicomp.base.errors import ConfigError
@@ -128,6 +129,12 @@ def alike():
     train(opt, model, range(2))
     opt.check()
     return True
+
+
+def other_rate_of_numpy():
+    model = network()
+    lr = np.float32(0.1) if WORLD.rank else np.float32(0.2)
+    Compressed(torch.optim.SGD(model.parameters(), lr=lr), TOPK, module=model)
 
 
 def a_little_other_rate():
