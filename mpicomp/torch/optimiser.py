@@ -169,7 +169,8 @@ class Compressed(Stateful):
         # Compared in the first step too, as the program may set values until then.
         self._outside = Outside(parameters, self.inner)
         start = "give module=model, which shares rank 0's, or seed torch alike on all ranks."
-        self._compare(start, self._optimisers, parameters)
+        frozen_too = [p for _, _, p in numbered(self.inner)]
+        self._compare(start, self._optimisers, frozen_too)
 
     def __repr__(self) -> str:
         return f"Compressed({self.inner!r}, {self.aggregator.method!r})"

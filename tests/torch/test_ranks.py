@@ -283,7 +283,8 @@ compressed(network(), comm=MPI.COMM_SELF)
     assert all("torch.distributed has 2 processes, and MPI knows of this one alone" in text for text in said)
 
 
-def test_parameters_that_differ_are_refused():
-    done = mpirun(2, "-m", "tests.torch.job", "other_start")
+@pytest.mark.parametrize("what", ["other_start", "other_frozen"])
+def test_parameters_that_differ_are_refused(what):
+    done = mpirun(2, "-m", "tests.torch.job", what)
     assert done.returncode != 0
     assert done.stderr.count("the parameters on rank 1 differ from rank 0's: give module=model") == 1

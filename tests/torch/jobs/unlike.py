@@ -20,6 +20,13 @@ def other_start():
     Compressed(torch.optim.SGD(network(seed=WORLD.rank).parameters(), lr=0.1), TOPK)
 
 
+def other_frozen():
+    """Each rank would train the same head on a backbone of its own."""
+    model = network()
+    model[0].requires_grad_(False).weight.add_(WORLD.rank)
+    Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK)
+
+
 def other_rate():
     model = network()
     Compressed(torch.optim.SGD(model.parameters(), lr=0.1 + WORLD.rank), TOPK, module=model)
