@@ -31,6 +31,7 @@ from mpicomp.torch.parameters import named, trained, warn_of_another_model
 from mpicomp.torch.stateful import Stateful
 from mpicomp.torch.tensors import Tensors
 from mpicomp.torch.timing import Timing
+from mpicomp.torch.wrapping import refuse_own_steps
 
 
 class Compressed(Stateful):
@@ -163,6 +164,8 @@ class Compressed(Stateful):
         """Watch the parameters from now on, and compare them between the ranks; collective."""
         parameters = self._tensors.parameters
         release(self._known)
+        if self.aggregator.transport.ranks > 1:
+            self.aggregator.at_close(refuse_own_steps(self.inner).remove)
         self._overlap = Overlap(self._tensors, self.aggregator) if overlap else None
         self._clipping = ClippingWatch(parameters, self.aggregator.transport)
         self._late = LateBackward(parameters)

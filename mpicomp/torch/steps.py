@@ -63,7 +63,7 @@ class Steps(Gradients):
             changed = self._outside.changed  # since ``aggregate``
             self._outside.forget()  # an error in the inner step may have moved some ranks and not others
             if ready:
-                self.inner.step()
+                self.step_inner()
             if not changed:
                 self._outside.note()
             if self.local is not None:
@@ -76,9 +76,9 @@ class Steps(Gradients):
         self._begin_local_steps()
         if closure is None:
             self._refuse_others()
-            loss = self.inner.step()
+            loss = self.step_inner()
         else:
-            loss = self.inner.step(lambda: self._checked(closure))
+            loss = self.step_inner(lambda: self._checked(closure))
         if self.local.steps == 0 and self.aggregator.transport.is_server:
             warn_of_copies(self.inner)
         self.local.steps += 1

@@ -8,6 +8,8 @@ from torch.optim import Optimizer
 
 from mpicomp.base.errors import ConfigError
 
+_STEPPED: list[Optimizer] = []  # the inner optimisers that a ``Wrapping`` is stepping
+
 
 class Wrapping(Optimizer):
     """An ``Optimizer`` around ``inner``: schedules, parameter groups and ``GradScaler`` work with it."""
@@ -30,6 +32,14 @@ class Wrapping(Optimizer):
     def defaults(self) -> dict[str, Any]:  # type: ignore[override, unused-ignore]
         """The default settings of the inner optimiser."""
         return self.inner.defaults
+
+    def step_inner(self, *closure: Any) -> Any:
+        """The inner optimiser's step; see ``refuse_own_steps``."""
+        _STEPPED.append(self.inner)
+        try:
+            return self.inner.step(*closure)
+        finally:
+            _STEPPED.remove(self.inner)
 
     def register_step_pre_hook(self, hook: Any) -> Any:
         """Call ``hook`` before each step of the inner optimiser, with that optimiser as its argument."""
@@ -58,3 +68,19 @@ class Wrapping(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Raise ``ConfigError``: the parameters in the compressed vector are fixed at the start."""
         raise ConfigError("give all parameter groups to the optimiser before Compressed is made.")
+
+
+def refuse_own_steps(inner: Optimizer) -> Any:
+    """Let ``inner.step`` raise ``ConfigError`` but in ``step_inner``; returns the handle that ends this.
+
+    A program that still calls it would train each rank alone.
+    """
+
+    def refuse(optimiser: Optimizer, *_: Any) -> None:
+        if not any(one is optimiser for one in _STEPPED):
+            raise ConfigError(
+                f"{type(optimiser).__name__}.step() would step along this rank's own gradients: call step() "
+                "of the Compressed around it, or close that before, opt.aggregator.close()."
+            )
+
+    return inner.register_step_pre_hook(refuse)

@@ -218,6 +218,12 @@ def test_what_one_rank_changes_between_two_steps_is_refused_in_the_next():
             assert said.startswith(wanted) and bool(said) == alone, (change, said)
 
 
+def test_a_step_of_the_inner_optimiser_alone_is_refused():
+    """A program that still calls it would train each rank alone."""
+    for theirs in told(2, "stepped_by_the_inner_optimiser"):
+        assert len(theirs) == 2 and all("SGD.step() would step along" in one for one in theirs)
+
+
 def test_an_error_in_the_outer_step_on_one_rank_holds_up_no_other():
     assert told(2, "outer_step_that_fails") == told(2, "late_outer_step_that_fails") == 3
 

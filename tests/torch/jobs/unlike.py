@@ -246,6 +246,24 @@ def changed_between_steps():
     return WORLD.allgather(said)
 
 
+def stepped_by_the_inner_optimiser():
+    """What is said of its own step in two Compressed, and in one; nothing once both are closed."""
+    model = network()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    both = [Compressed(sgd, TOPK, module=model, **options) for options in ({}, {"sync_every": 2})]
+    torch.optim.lr_scheduler.ExponentialLR(sgd, 0.9)  # which replaces sgd.step
+    train(both[1], model, range(4))
+    said = []
+    for close in (True, True, False):
+        try:
+            sgd.step()
+        except ConfigError as error:
+            said.append(str(error))
+        if close:
+            both.pop().aggregator.close()
+    return WORLD.allgather(said)
+
+
 def another_ranks_state():
     """The habit of DDP: rank 0 saves, and all ranks load that."""
     model = network()
