@@ -90,8 +90,7 @@ def memory(optimiser: Optimizer) -> str:
     """A hash of the state that ``optimiser`` keeps for each parameter, such as momenta."""
     digest = sha256()
     for i, j, p in numbered(optimiser):
-        for name, value in sorted(optimiser.state.get(p, {}).items()):
-            digest.update(f"{i}.{j}.{name}".encode() + _as_bytes(value))
+        digest.update(f"{i}.{j}".encode() + _as_bytes(optimiser.state.get(p, {})))
     return digest.hexdigest()
 
 
@@ -101,6 +100,8 @@ def _as_bytes(value: object) -> bytes:
         return Content.of(value).data
     if isinstance(value, tuple | list):
         return b"".join(_as_bytes(one) for one in value)
+    if isinstance(value, dict):
+        return b"".join(sorted(str(name).encode() + _as_bytes(one) for name, one in value.items()))
     if isinstance(value, np.ndarray):
         return _as_bytes(value.tolist())
     value = plain_value(value)

@@ -60,7 +60,8 @@ def warn_of_copies(optimiser: Optimizer) -> None:
     Called after a local step.  An exchange does not change the copy.
     """
     for _, _, p in numbered(optimiser):
-        for name, value in optimiser.state.get(p, {}).items():
+        kept = optimiser.state.get(p)
+        for name, value in kept.items() if isinstance(kept, dict) else ():
             alike = isinstance(value, torch.Tensor) and value.shape == p.shape and p.any()
             if alike and torch.equal(value.to(p), p):
                 warnings.warn(

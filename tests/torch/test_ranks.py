@@ -152,6 +152,8 @@ def test_one_bad_gradient_is_said_by_all():
         ("other_outer=class", "outer's settings on rank 1 differ from rank 0's: give all ranks the same"),
         ("other_outer=momenta", "outer's momenta on rank 1 differ from rank 0's: load its state on all"),
         ("other_momenta", "the optimiser's momenta on rank 1 differ from rank 0's"),
+        ("other_memory=tensor", "the optimiser's momenta on rank 1 differ from rank 0's"),
+        ("other_memory=dicts", "the optimiser's momenta on rank 1 differ from rank 0's"),
         ("changed_alone", "the parameters on rank 1 differ from rank 0's: they were changed on some ranks"),
         ("another_ranks_state", "rank 1 was given the state of another rank"),
     ],

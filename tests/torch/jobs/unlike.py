@@ -176,6 +176,15 @@ def other_momenta():
     Compressed(sgd, TOPK, module=model)
 
 
+def other_memory(kind):
+    """An optimiser of one's own keeps a tensor, or a dict in a dict; rank 1's has other values."""
+    model = network()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    kept = torch.full((2,), 1.0 + WORLD.rank)
+    sgd.state[model[0].weight] = kept if kind == "tensor" else {"block": {"shampoo": kept}}
+    Compressed(sgd, TOPK, module=model)
+
+
 def changed_alone():
     model = network()
     opt = compressed(model)
