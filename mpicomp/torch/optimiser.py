@@ -172,7 +172,7 @@ class Compressed(Stateful):
         # Compared in the first step too, as the program may set values until then.
         self._outside = Outside(parameters, self.inner)
         start = "give module=model, which shares rank 0's, or seed torch alike on all ranks."
-        frozen_too = [p for _, _, p in numbered(self.inner)]
+        frozen_too = [p for _, _, p in numbered(self.inner) if not p.is_meta]
         self._compare(start, self._optimisers, frozen_too)
 
     def __repr__(self) -> str:
