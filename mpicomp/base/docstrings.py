@@ -23,7 +23,7 @@ def entries(docstring: str | None) -> Iterator[tuple[str, str]]:
 
 
 def meanings(cls: type) -> dict[str, str]:
-    """What the docstring of ``cls``, or of a class that it inherits from, says of each parameter."""
+    """The description of each parameter, from the docstrings of ``cls`` and of its base classes."""
     return {name: text for base in reversed(cls.__mro__) for name, text in entries(base.__doc__)}
 
 

@@ -130,7 +130,7 @@ def _arrays(value: Any) -> Iterator[NDArray[Any]]:
 
 
 def _in_arrays(value: Any) -> Any:
-    """What a masked array, a tensor, a sparse matrix or a table of pandas consists of; else ``value``."""
+    """The arrays that hold a masked array, a tensor, a sparse matrix or a table of pandas; else ``value``."""
     if has_mask(value):
         return [np.asarray(value), np.asarray(value.mask)]
     torch, sparse, pandas = map(sys.modules.get, ("torch", "scipy.sparse", "pandas"))

@@ -19,7 +19,7 @@ _BLOCKS = (16, 32, 64, 128)
 
 @dataclass(frozen=True)
 class _BlockFloats(Compressor):
-    """What ``BlockFloat`` and ``BlockDithering`` share: all but how an entry is rounded.
+    """The common part of ``BlockFloat`` and ``BlockDithering``: all but the rounding of an entry.
 
     bits   the bits of an integer, 4 or 8
     block  the entries that share a power of two: 16, 32, 64 or 128; the last block may have fewer

@@ -20,7 +20,7 @@ _MOST = 16  # stages
 
 @dataclass(frozen=True)
 class RotatedSign(Contractive):
-    """C(x) = sum of R_s' q_s over b stages: signs of the rotated vector, then of what they leave.
+    """C(x) = sum of R_s' q_s over b stages: signs of the rotated vector, then of the remaining error.
 
         r_0 = x;   for s = 1 .. b:   y = R_s r_(s-1);   q_s = (|y|_1 / n) sign(y);   r_s = r_(s-1) - R_s' q_s
 

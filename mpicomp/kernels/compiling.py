@@ -79,7 +79,7 @@ def _plain_numba() -> Any:
 
 
 def made_for() -> str:
-    """What machine code depends on, except the source: Python, numba, the processor, checked indices."""
+    """The conditions of machine code besides its source: Python, numba, the processor, checked indices."""
     from llvmlite import binding
 
     numba = _plain_numba()

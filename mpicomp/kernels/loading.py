@@ -140,5 +140,5 @@ def _source() -> str:
 
 
 def _machine() -> str:
-    """A hash of what the machine code depends on, except the source."""
+    """A hash of the conditions of machine code besides its source."""
     return hashlib.sha256(compiling.made_for().encode()).hexdigest()[:16]

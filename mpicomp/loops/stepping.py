@@ -207,7 +207,7 @@ class Stepping:
         return dict(self.transport.clock.seconds)
 
     def residual(self, worker: int) -> Array | None:
-        """What compression has dropped of the hosted ``worker``'s last vector, shape (d,); not to be changed.
+        """The dropped part of the last vector of the hosted ``worker``, shape (d,); do not change it.
 
         None if the method does not keep it, or not in every round; see ``Method.residual``.
         Raises ``ConfigError`` for a worker that this rank does not host.

@@ -1,4 +1,4 @@
-"""EControl: EF21-SGD with a memory of what the estimates have not passed on, at a weight of its own."""
+"""EControl: EF21-SGD with a memory of the compression errors, which has a weight of its own."""
 
 from __future__ import annotations
 

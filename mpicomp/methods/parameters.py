@@ -1,4 +1,4 @@
-"""What the fields of a method may hold: the type of a field carries its check.
+"""The values that the fields of a method may hold: the type of a field carries its check.
 
 A method declares ``gamma: StepSize = "theory"``, and ``Method.__post_init__`` has every field checked as its
 type says.  A compressor's type is the kind that the theorem covers, as in ``Q: Unbiased``; any other field

@@ -98,7 +98,7 @@ class Attacked(Wrapped):
         return float(scipy.special.ndtri((honest - supporters) / honest))
 
     def constants(self, n: int) -> Constants:
-        """Those of the honest workers.  A liar's own f_i is f, whose constants are no larger."""
+        """The constants of the honest workers.  A liar's own f_i is f, whose constants are no larger."""
         found = replace(self.problem.constants(self.honest(n)), liars=self.liars)
         if found.L_i is not None:
             found = replace(found, L_i=(*found.L_i, *(found.L,) * self.liars))

@@ -61,7 +61,7 @@ class JSONLines:
             self._begun = True
 
     def _start(self) -> str:
-        """What precedes the first row: the end of a line that was cut short, if the file ends in one.
+        """The text before the first row: the end of a line that was cut short, if the file ends in one.
 
         Raises ``RecordError`` if the file does not begin with a row.  A pipe or a device is not read.
         """

@@ -21,7 +21,7 @@ from mpicomp.runtime.saved import fitting
 
 
 class Kept:
-    """What ``records``, dataclasses by name as in a checkpoint, hold at the start of ``method``."""
+    """The contents of ``records``, dataclasses by name as in a checkpoint, at the start of ``method``."""
 
     def __init__(self, method: Method, records: Mapping[str, Any]) -> None:
         self._method = type(method).__name__
@@ -29,7 +29,7 @@ class Kept:
         self._unknown = _with_nan(records)
 
     def check(self, records: Mapping[str, Any]) -> None:
-        """Raise ``ConfigError`` if a step has changed a shape or a type, or set what is no field.
+        """Raise ``ConfigError`` if a step has changed a shape or a type, or set more than the fields.
 
         Also for NaN in numbers and in arrays that began with it, and for a single integer below 0.
         """
@@ -56,7 +56,7 @@ class Kept:
 
 
 def _remedy(error: RecordError) -> str:
-    """What to keep in place of what ``fitting`` has refused with ``error``."""
+    """Advice on what to keep in place of the value that ``fitting`` refused with ``error``."""
     if str(error).endswith(("has entries that are NaN", "has negative entries")):
         return "For none as yet keep inf or 0, or a field of its own, as in `known: bool = False`."
     return (
@@ -90,7 +90,7 @@ def _kinds_of(records: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _besides(records: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
-    """What ``records`` hold besides their fields: the record's class and the value, by record and name.
+    """The attributes of ``records`` that are no fields: the record's class and the value, by record and name.
 
     Cached properties are left out, since they can be computed again.
     """

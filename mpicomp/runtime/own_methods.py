@@ -1,4 +1,4 @@
-"""Watch the steps of a method of one's own: what they leave alone, and what they put into its records.
+"""Watch the steps of a method of one's own: which records they change, and which arrays they put there.
 
 These mistakes would show late or never.  A replica that a worker's step has changed differs between ranks,
 and in one process it is changed once for each worker.

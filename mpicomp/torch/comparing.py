@@ -37,11 +37,11 @@ class Outside:
         self._state: Any = None
 
     def note(self) -> None:
-        """Take what is there as what a step has left."""
+        """Remember the present gradients and state as those that a step has left."""
         self._seen, self._state = self._places(), self._optimiser.state
 
     def forget(self) -> None:
-        """Count what is there as changed, until the next ``note``."""
+        """Count everything as changed, until the next ``note``."""
         self._seen = None
 
     @property

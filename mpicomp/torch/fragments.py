@@ -84,7 +84,7 @@ class Fragment:
         return self.tensors.rounded(self.start - self.ahead * memory)
 
     def exchange(self) -> Array:
-        """The mean of what the ranks' local steps have changed, own_start - values; collective."""
+        """The mean over the ranks of the changes by local steps, own_start - values; collective."""
         values = self.tensors.values()
         mean = self.aggregator(self.own_start() - values)
         self.begun = values

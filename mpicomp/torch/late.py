@@ -47,7 +47,7 @@ class LateBackward:
         return same and not self.came and [_version(g) for g in now] == self._versions
 
     def replaced(self) -> bytes:
-        """What the program has put in the place of gradients since ``watch``: which, and the smallest one.
+        """The gradients that the program has replaced since ``watch``: their places, and the smallest one.
 
         b"" if it has replaced none.  A gradient that it has changed in place is not looked at.
         """

@@ -117,7 +117,7 @@ class Tensors(Packing):
         return {j for j, p in enumerate(self.parameters) if not p.requires_grad}
 
     def frozen_where_zero(self, vector: Array) -> set[int]:
-        """Those of ``frozen`` whose part of ``vector`` is 0.  Others have changes of before they were."""
+        """Those parameters of ``frozen`` whose part of ``vector`` is 0; others changed before the freeze."""
         return {j for j in self.frozen() if not vector[self.slices[j]].any()}
 
     @property

@@ -21,7 +21,7 @@ _PLACES: dict[str, str] = {}  # a library's module -> "module:object", its opene
 
 
 class Options(NamedTuple):
-    """What ``transports.connect`` is asked for."""
+    """The features that ``transports.connect`` is asked for."""
 
     dedicated: bool
     stall_timeout: float | None

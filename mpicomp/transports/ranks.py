@@ -1,4 +1,4 @@
-"""What transports between several processes share: contiguous shares of workers on ranks, rank 0 the server.
+"""The common part of transports between processes: contiguous shares of workers, rank 0 the server.
 
 Theory of operation.  Uplink: each worker's message is sent to the server without blocking, with a status,
 DATA or STOP.  The server takes the messages in worker order.  Downlink: a broadcast, with a status too.

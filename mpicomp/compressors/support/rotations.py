@@ -1,4 +1,4 @@
-"""What rotated quantisers share: the blocks, the streams of signs, and the lengths of messages."""
+"""The common parts of rotated quantisers: blocks, streams of signs, and lengths of messages."""
 
 from __future__ import annotations
 

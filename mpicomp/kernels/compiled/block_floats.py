@@ -109,7 +109,7 @@ def _exponent(top, bits, most, bias):
 
 @kernel(int64(read(uint64), int64, int64, int64, write(uint8), write(float64)))
 def _codes(tops, bits, most, bias, codes, gains):
-    """The code and 2^-e of each block; returns what is wrong with the worst of them."""
+    """Write the code and 2^-e of each block; return the worst fault of a block, or ``_FINE``."""
     worst = _FINE
     for b in range(tops.size):
         if tops[b] > _LARGEST:
@@ -165,7 +165,7 @@ def _join(symbols, bits, integers):
     )
 )
 def _pack(x, bits, block, most, bias, draws, stream, first, codes, integers):
-    """What is wrong with the worst block; ``first`` is the number of the words' first block of four."""
+    """Pack x; return the worst fault of a block.  ``first`` numbers the first Philox block of its draws."""
     words, symbols = np.empty(CHUNK, dtype=np.uint32), np.empty(CHUNK, dtype=np.uint8)
     tops, gains = np.empty(CHUNK // block, dtype=np.uint64), np.empty(CHUNK // block)
     worst = _FINE

@@ -70,7 +70,7 @@ def largest(bits: int) -> int:
 
 
 def bias(bits: int) -> int:
-    """What the code of an exponent exceeds it by.
+    """The difference between the code of an exponent and the exponent.
 
     The codes 0 to 255 then reach from below the smallest normal number of single precision to its largest.
     """

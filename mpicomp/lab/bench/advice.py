@@ -164,7 +164,7 @@ def _forecast(asked: Question, row: Situation) -> Forecast:
 
 
 def _cautions(asked: Question, situations: list[Situation]) -> list[str]:
-    """What the steps rest on, and what was not measured."""
+    """Cautions: the origin of each step size, and the settings that were not measured."""
     steps = [(_name(row), asked.method(row).step) for row in situations]
     said = []
     if to_tune := [name for name, step in steps if str(step).startswith("theory")]:

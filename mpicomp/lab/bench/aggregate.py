@@ -1,4 +1,4 @@
-"""What a call of ``Aggregator`` costs, beside a dense Allreduce and beside its compressor alone."""
+"""The cost of a call of ``Aggregator``, beside a dense Allreduce and beside its compressor alone."""
 
 from __future__ import annotations
 

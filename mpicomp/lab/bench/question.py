@@ -1,4 +1,4 @@
-"""What a user knows who asks for a method: workers, dimension, link, gradients, and what f is."""
+"""A user's question for a method: workers, dimension, link, gradients, and the kind of f."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_WORKERS = 10_000  # the tables go up to 256
 
 @dataclass(frozen=True)
 class Question:
-    """What the user knows: ``advice.advise`` has the fields."""
+    """The setting of a user who asks for a method; ``advice.advise`` explains the fields."""
 
     n: int
     d: int
@@ -75,7 +75,7 @@ def question(
     up_only: Any,
     alike: Any,
 ) -> Question:
-    """What the user knows, checked.  Raises ``ConfigError`` for a value that is not allowed."""
+    """The checked question of these values.  Raises ``ConfigError`` for a value that is not allowed."""
     n, d = as_integer("n", n, least=2, most=MOST_WORKERS), as_integer("d", d, most=10**15)
     for name, text, such in (("link", link, "100mbit"), ("latency", latency, "50us")):
         if not isinstance(text, str):

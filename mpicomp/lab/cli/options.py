@@ -33,7 +33,7 @@ class Place(click.Path):
 
 
 class Read(click.ParamType):
-    """What the function ``read`` makes of a text; the help calls it ``name``."""
+    """The type of an option whose text the function ``read`` converts; the help calls it ``name``."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name, self.read = name, read

@@ -51,7 +51,7 @@ VERTICAL: dict[str, tuple[str, Value]] = {
 
 @dataclass(frozen=True)
 class Picture:
-    """What the panels of one problem show.
+    """The curves and marks in the panels of one problem.
 
     n        number of workers
     curves   label -> the runs of that method, one for each seed, each a list of rows

@@ -129,12 +129,12 @@ def tune(
 
 
 def _placement(settings: dict[str, Any]) -> Placement:
-    """Where to run; its settings are taken out of ``settings``."""
+    """The placement of the runs; its settings are taken out of ``settings``."""
     return Placement(**{name: settings.pop(name) for name in OF_COMPARISONS if name in settings})
 
 
 def _stage(stage: Stage, round: int, row: Row | None) -> tuple[int, int, str]:
-    """What a bar shows of the run under way."""
+    """The number of the run under way, of how many, and its text, for a bar."""
     return stage.number, stage.of, stage.what
 
 

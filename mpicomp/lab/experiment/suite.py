@@ -70,7 +70,7 @@ def parse_part(text: str) -> slice:
 
 @dataclass(frozen=True)
 class Suite:
-    """What to compare; the fields are explained in ``suite_file``.  ``source`` is the TOML text."""
+    """A comparison to run; ``suite_file`` explains the fields.  ``source`` is the TOML text."""
 
     title: str
     problem: Problem

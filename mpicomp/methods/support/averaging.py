@@ -114,7 +114,7 @@ class AveragingMethod(Method):
         )
 
     def _charge(self, m: Bytes, d: int, key: Key) -> int:
-        """What the papers charge for ``m``, the message of the mean or the forwarded messages."""
+        """The bits that the papers charge for ``m``, the message of the mean or the forwarded messages."""
         if not is_forwarded(m):
             return self.down.paper_bits(m, d, key)
         C, senders = self.uplink(key), self.senders(key)

@@ -76,7 +76,7 @@ def _unit(g: Array) -> Array:
 
 
 def _polar(g: Array, rows: int, how: str) -> Array:
-    """U V' of the matrix of that many ``rows`` in g, shape (rows columns,), or what is near it.
+    """U V' of the matrix of that many ``rows`` in g, shape (rows columns,), or an approximation.
 
     It is computed by numpy, on the host and by one thread: ranks with the same numpy on the same kind of
     processor have the same bits.
@@ -99,7 +99,7 @@ def _decomposed(G: Array) -> Array:
 
 
 def _iterated(G: Array) -> Array:
-    """What 5 iterations of Newton and Schulz make of G, in single precision, whose errors are far smaller."""
+    """G after 5 iterations of Newton and Schulz, in single precision: their own errors are far larger."""
     S = scaled(G)  # so that squares neither overflow nor underflow
     X: Any = (S / (np.linalg.norm(S) or 1.0)).astype(np.float32)
     if turned := X.shape[0] > X.shape[1]:  # so that A is the smaller of X X' and X' X

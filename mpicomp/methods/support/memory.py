@@ -1,4 +1,4 @@
-"""What EFSGD and DoubleSqueeze share: a memory that may decay, and how the server averages its messages."""
+"""The common part of EFSGD and DoubleSqueeze: a memory that may decay, and the server's means."""
 
 from __future__ import annotations
 

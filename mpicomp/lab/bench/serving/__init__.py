@@ -1,1 +1,1 @@
-"""What a round costs by the ranks that average: the root, every rank its share, MPI_Allreduce."""
+"""The cost of a round by the way of averaging: the root, every rank its share, or MPI_Allreduce."""

@@ -101,7 +101,7 @@ def _busiest(comm: MPI.Comm, aggregator: Aggregator, way: str) -> float | None:
 
 
 def main(text: str) -> None:
-    """Time what the JSON ``text`` asks for."""
+    """Time the rounds that the JSON ``text`` lists."""
     asked = json.loads(text)
     for d in asked["dimensions"]:
         for row in measure(d, asked["repeats"]):

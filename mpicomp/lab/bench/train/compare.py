@@ -28,7 +28,7 @@ RATES = {"sgd": (0.05, 0.1, 0.2, 0.025), "adamw": (0.003, 0.006, 0.0015)}
 
 @dataclass(frozen=True)
 class Ask:
-    """What to measure.
+    """The contestants, models, links and targets of a comparison.
 
     models     pairs of "cnn" and about how many parameters, or of "transformer" and 0
     rates      rates of the links, bits a second; None: the four ranks are on this host

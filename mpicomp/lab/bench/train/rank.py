@@ -1,4 +1,4 @@
-"""What a rank of ``mpicomp bench train`` does: ``python -m mpicomp.lab.bench.train.rank JSON`` under mpirun.
+"""The program of a rank of ``mpicomp bench train``: ``python -m mpicomp.lab.bench.train.rank JSON``.
 
 All contestants are made once and take turns, so that they meet the same state of the machine.
 """
