@@ -10,6 +10,7 @@ from mpicomp.lab.cli.root import INTERRUPTED, clear_start, cli, complain
 from mpicomp.lab.cli.streams import abandon_stdout, prepare_streams, shorten_warnings
 from mpicomp.lab.jobs.launch import leave
 from mpicomp.runtime.signals import remember_signals
+from mpicomp.transports.launcher import launched_ranks
 
 __all__ = ["advise", "bench", "bench_hosts", "images", "look", "main", "predict", "suites", "work"]
 
@@ -30,6 +31,8 @@ def main() -> None:
         message = f"mpicomp: {error}"
         status = complain(lambda: click.echo(message, err=True), 1)
     except MemoryError as error:
+        if (launched_ranks() or 1) > 1:  # perhaps of this rank alone: the others would wait for it
+            raise
         message = f"mpicomp: out of memory. {error}".strip()
         status = complain(lambda: click.echo(message, err=True), 1)
     except OSError as error:

@@ -327,6 +327,16 @@ def test_more_memory_than_there_is_is_one_line():
     assert done.stderr == "mpicomp: -d '1e30'; allowed: whole numbers from 100 to 1e15, such as 1e5.\n"
 
 
+def test_more_memory_than_one_rank_has_ends_the_job(tmp_path):
+    """The rank that had too little said nothing and left with status 0, and the others waited for it."""
+    fails = "from mpicomp.lab import cli; cli.cli.main = lambda **_: bytes(10**16); cli.main()"
+    told = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1", "MPICOMP_STATUS": str(tmp_path / "s")}
+    done = subprocess.run(
+        [sys.executable, "-c", fails], env=os.environ | told, capture_output=True, text=True, timeout=LIMIT
+    )
+    assert done.returncode == 1 and done.stderr.endswith("MemoryError\n")
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_run_with_closed_streams_is_recorded(closed, tmp_path):
     """Nor does anything else go where the streams were."""
