@@ -50,7 +50,10 @@ def _masked(given: Any) -> bool:
 
 def has_mask(given: Any) -> bool:
     """Whether ``given`` is an array with a mask: numpy's, or one of astropy's, which is no MaskedArray."""
-    return isinstance(given, np.ndarray) and hasattr(given, "mask")
+    if not isinstance(given, np.ndarray):
+        return False
+    mask = getattr(given, "mask", None)  # of other classes also None, a method, or a column of that name
+    return isinstance(given, np.ma.MaskedArray) or getattr(mask, "dtype", None) == np.bool_
 
 
 def readable(given: Any) -> Any:

@@ -39,6 +39,12 @@ class Shown(np.ndarray):
     mask = A == 0.5
 
 
+class Plain(np.ndarray):
+    """An array whose class has masks, and which has none."""
+
+    mask = None
+
+
 class Speaks:
     """An object that numpy asks for its array, which has a mask."""
 
@@ -84,6 +90,7 @@ READ = {
     "read-only": FIXED,
     "broadcast": (np.broadcast_to(A[0], (4, 3)), A[[0, 0, 0, 0]]),
     "matrix": A.view(np.matrix),
+    "a mask that is None": A.view(Plain),
     "objects": A.astype(object),
     "objects of numpy": np.array([[np.float32(1), 0, np.int8(2)], *A[1:]], dtype=object),
     "lists": A.tolist(),
