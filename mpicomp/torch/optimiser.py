@@ -164,8 +164,6 @@ class Compressed(Stateful):
         """Watch the parameters from now on, and compare them between the ranks; collective."""
         parameters = self._tensors.parameters
         release(self._known)
-        if self.aggregator.transport.ranks > 1:
-            self.aggregator.at_close(refuse_own_steps(self.inner).remove)
         self._overlap = Overlap(self._tensors, self.aggregator) if overlap else None
         self._clipping = ClippingWatch(parameters, self.aggregator.transport)
         self._late = LateBackward(parameters)
@@ -174,6 +172,8 @@ class Compressed(Stateful):
         start = "give module=model, which shares rank 0's, or seed torch alike on all ranks."
         frozen_too = [p for _, _, p in numbered(self.inner) if not p.is_meta]
         self._compare(start, self._optimisers, frozen_too)
+        if self.aggregator.transport.ranks > 1:  # last: a program may go on without what was refused
+            refuse_own_steps(self.inner, self.aggregator.at_close)
 
     def __repr__(self) -> str:
         return f"Compressed({self.inner!r}, {self.aggregator.method!r})"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from torch.optim import Optimizer
@@ -70,8 +72,8 @@ class Wrapping(Optimizer):
         raise ConfigError("give all parameter groups to the optimiser before Compressed is made.")
 
 
-def refuse_own_steps(inner: Optimizer) -> Any:
-    """Let ``inner.step`` raise ``ConfigError`` but in ``step_inner``; returns the handle that ends this.
+def refuse_own_steps(inner: Optimizer, at_close: Callable[[Callable[[], None]], None]) -> None:
+    """Let ``inner.step`` raise ``ConfigError`` but in ``step_inner``, until ``at_close`` calls its argument.
 
     A program that still calls it would train each rank alone.
     """
@@ -83,4 +85,5 @@ def refuse_own_steps(inner: Optimizer) -> Any:
                 "of the Compressed around it, or close that before, opt.aggregator.close()."
             )
 
-    return inner.register_step_pre_hook(refuse)
+    with suppress(AttributeError):  # one around others, as accelerate's, may not have begun as an Optimizer
+        at_close(inner.register_step_pre_hook(refuse).remove)

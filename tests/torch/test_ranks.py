@@ -224,6 +224,7 @@ def test_a_step_of_the_inner_optimiser_alone_is_refused():
     """A program that still calls it would train each rank alone."""
     for theirs in told(2, "stepped_by_the_inner_optimiser"):
         assert len(theirs) == 2 and all("SGD.step() would step along" in one for one in theirs)
+    assert told(2, "own_steps_that_are_allowed")
 
 
 def test_an_error_in_the_outer_step_on_one_rank_holds_up_no_other():

@@ -9,7 +9,7 @@ import torch
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.torch import Compressed
-from tests.torch.jobs.common import WORLD
+from tests.torch.jobs.common import WORLD, digest
 from tests.torch.loops import TOPK, compressed, step, train
 from tests.torch.models import loss, network
 
@@ -271,6 +271,25 @@ def stepped_by_the_inner_optimiser():
         if close:
             both.pop().aggregator.close()
     return WORLD.allgather(said)
+
+
+class Around(torch.optim.Optimizer):
+    """An optimiser around another one, as accelerate's: it has none of torch's hooks."""
+
+    def __init__(self, base):
+        self.base, self.defaults, self.state = base, base.defaults, base.state
+        self.param_groups, self.zero_grad, self.step = base.param_groups, base.zero_grad, base.step
+
+
+def own_steps_that_are_allowed():
+    """Around an optimiser without hooks, and after ``Compressed`` was refused."""
+    model = network(seed=WORLD.rank)
+    sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+    with suppress(ConfigError):
+        Compressed(sgd, TOPK)
+    sgd.step()
+    train(Compressed(Around(sgd), TOPK, module=model), model, range(2))
+    return digest(model)
 
 
 def another_ranks_state():
