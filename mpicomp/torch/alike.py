@@ -82,7 +82,8 @@ def settings(optimiser: Optimizer) -> str:
     for i, group in enumerate(optimiser.param_groups):
         for name, value in sorted(group.items()):
             if name != "params":
-                digest.update(f"{i}.{name}".encode() + _as_bytes(value))
+                _hash(digest, f"{i}.{name}")
+                _hash(digest, value)
     return digest.hexdigest()
 
 
@@ -90,20 +91,30 @@ def memory(optimiser: Optimizer) -> str:
     """A hash of the state that ``optimiser`` keeps for each parameter, such as momenta."""
     digest = sha256()
     for i, j, p in numbered(optimiser):
-        digest.update(f"{i}.{j}".encode() + _as_bytes(optimiser.state.get(p, {})))
+        _hash(digest, f"{i}.{j}")
+        _hash(digest, optimiser.state.get(p, {}))
     return digest.hexdigest()
 
 
-def _as_bytes(value: object) -> bytes:
-    """The bytes of ``value`` to compare; of functions and other objects only the type is compared."""
+def _hash(digest: Any, value: object) -> None:
+    """Add ``value`` to ``digest``; of functions and other objects only the type counts.
+
+    One tensor after another: together they may be larger than the free memory.
+    """
     if isinstance(value, Tensor):
-        return Content.of(value).data
-    if isinstance(value, tuple | list):
-        return b"".join(_as_bytes(one) for one in value)
-    if isinstance(value, dict):
-        return b"".join(sorted(str(name).encode() + _as_bytes(one) for name, one in value.items()))
-    if isinstance(value, np.ndarray):
-        return _as_bytes(value.tolist())
-    value = plain_value(value)
-    plain = value is None or isinstance(value, bool | int | float | str)
-    return (repr(value) if plain else type(value).__name__).encode()
+        digest.update(Content.of(value).data)
+    elif isinstance(value, dict):
+        # Objects, whose text may hold an address, stay in the order in which they came.
+        texts = {name: str(name) if isinstance(name, str | int) else "" for name in value}
+        for name in sorted(value, key=texts.__getitem__):
+            _hash(digest, name)
+            _hash(digest, value[name])
+    elif isinstance(value, tuple | list):
+        for one in value:
+            _hash(digest, one)
+    elif isinstance(value, np.ndarray):
+        _hash(digest, value.tolist())
+    else:
+        value = plain_value(value)
+        plain = value is None or isinstance(value, bool | int | float | str)
+        digest.update((repr(value) if plain else type(value).__name__).encode())

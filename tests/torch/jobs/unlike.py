@@ -128,10 +128,13 @@ def other_model():
 
 
 def alike():
-    """A rate as a tensor, and a function in a group, of which each rank has its own."""
+    """A rate as a tensor, a function in a group and objects as names, of which each rank has its own."""
     model = network()
     sgd = torch.optim.SGD(model.parameters(), lr=torch.tensor(0.1))
     sgd.param_groups[0]["scale"] = lambda x: x
+    sgd.state[model[0].weight] = {"own": {object(): 1.0, object(): 2.0}}
+    if WORLD.rank:
+        _ = sgd.state[model[0].bias]  # which makes an empty one
     opt = Compressed(sgd, TOPK, module=model)
     train(opt, model, range(2))
     opt.check()
