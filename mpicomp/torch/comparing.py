@@ -37,7 +37,7 @@ class Outside:
         self._state: Any = None
 
     def note(self) -> None:
-        """Remember the present gradients and state as those that a step has left."""
+        """Remember the present parameters and state as those that a step has left."""
         self._seen, self._state = self._places(), self._optimiser.state
 
     def forget(self) -> None:
