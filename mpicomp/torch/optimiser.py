@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from mpicomp.base.errors import ConfigError
@@ -170,7 +171,7 @@ class Compressed(Stateful):
         # Compared in the first step too, as the program may set values until then.
         self._outside = Outside(parameters, self.inner)
         start = "give module=model, which shares rank 0's, or seed torch alike on all ranks."
-        frozen_too = [p for _, _, p in numbered(self.inner) if not p.is_meta]
+        frozen_too = [p for _, _, p in numbered(self.inner) if not (p.is_meta or is_lazy(p))]
         self._compare(start, self._optimisers, frozen_too)
         if self.aggregator.transport.ranks > 1:  # last: a program may go on without what was refused
             refuse_own_steps(self.inner, self.aggregator.at_close)

@@ -172,6 +172,22 @@ def test_parameters_of_these_kinds_are_refused_in_one_line():
     assert off == []
 
 
+@pytest.mark.parametrize(
+    "frozen",
+    [
+        nn.UninitializedParameter(requires_grad=False),
+        nn.Parameter(torch.empty(3, device="meta"), requires_grad=False),
+    ],
+)
+def test_frozen_parameters_without_values_need_none(frozen):
+    """Ranks compare the others at the start."""
+    p = nn.Parameter(torch.ones(3))
+    opt = Compressed(torch.optim.SGD([p, frozen], lr=1.0), DCGD(Identity()))
+    p.grad = torch.ones(3)
+    opt.step()
+    assert p.tolist() == [0, 0, 0]
+
+
 def test_a_sparse_gradient_is_refused():
     model = With(ones(), loss=lambda p: nn.functional.embedding(torch.tensor([1]), p, sparse=True).sum())
     opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), DCGD(Identity()), module=model, workers=2)
