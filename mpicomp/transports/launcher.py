@@ -28,7 +28,7 @@ def launched_ranks() -> int | None:
 
 
 def _number(*names: str) -> int | None:
-    """The number in the first of these variables that holds one, as each that a launcher sets does."""
+    """The number in the first of these variables that holds one, as a launcher's do; None if none does."""
     return next((int(text) for text in map(os.environ.get, names) if text and text.isdecimal()), None)
 
 
@@ -39,8 +39,8 @@ def launched_by_mpi() -> bool:
     """
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return False
-    own = "OMPI_COMM_WORLD_SIZE" in os.environ
-    return own or ("PMI_SIZE" in os.environ and "SLURM_STEP_ID" not in os.environ)
+    names = ["OMPI_COMM_WORLD_SIZE"] if "SLURM_STEP_ID" in os.environ else _SIZES
+    return _number(*names) is not None
 
 
 def torchrun_processes() -> int:

@@ -66,6 +66,7 @@ def environment(monkeypatch):
         ({}, False),
         ({"OMPI_COMM_WORLD_SIZE": "2"}, True),
         ({"PMI_SIZE": "2"}, True),
+        ({"OMPI_COMM_WORLD_SIZE": "", "PMI_SIZE": "x"}, False),
         (STEP, False),
         ({"PMI_SIZE": "2"} | STEP, False),  # srun --mpi=pmi2, with MPI or without
         ({"OMPI_COMM_WORLD_SIZE": "2"} | STEP, True),
