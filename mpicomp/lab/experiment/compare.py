@@ -148,9 +148,12 @@ def _control(suite: Suite, dedicated: bool) -> Iterator[Transport]:
 def _check(suite: Suite, work: list[Task], placement: Placement, of: str = "") -> None:
     """Raise ``ConfigError`` if no run can start, or the problem or ``placement`` refuses a method.
 
-    ``of`` precedes the method's label.
+    ``of`` begins the message, before the method's label.
     """
-    start_of(suite.problem, starting_point(suite.x0))
+    try:
+        start_of(suite.problem, starting_point(suite.x0))
+    except ConfigError as error:
+        raise ConfigError(f"{of}{error}") from None
     problem, n, parts = suite.problem, suite.workers, parts_of(suite.problem)
     d, constants = problem.dimension(), cache(lambda: constants_of(problem, n))
     cut = placement.block_count(n)

@@ -224,10 +224,13 @@ def test_both_panels_of_bytes_have_one_scale(done):
 
 
 def test_all_cases_are_checked_before_the_first_is_run(tmp_path, monkeypatch):
-    """The error names the case and the method; the folder is free for the study once it is mended."""
+    """The error names the case, and the method if one is refused; the folder stays free for the study."""
     monkeypatch.setattr(mpicomp.lab.experiment.compare, "run", None)
     wrong = STUDY.replace('method = "gd(gamma=0.5)"', 'method = "diana(Q=randk(k=21), gamma=0.5)"')
     with pytest.raises(ConfigError, match='κ: "noise": GD, \\$x\\$: k=21 exceeds the dimension'):
+        compare_all(parse(wrong), tmp_path / "out")
+    wrong = STUDY.replace("workers = 8", "workers = 8\nx0 = [1, 2]")
+    with pytest.raises(ConfigError, match=r'κ: "noise": x0 has shape \(2,\)'):
         compare_all(parse(wrong), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
