@@ -36,8 +36,10 @@ $(TESTS): $(READY)
 # A rank for each core, 2 to 4: ranks that share cores wait for each other.  The bits are the same with any number.
 RANKS ?= $(shell n=$$(nproc 2>/dev/null || echo 4); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
 
-demo: $(READY)  ## compare methods on 2 to 4 MPI ranks; table and figure in runs/demo, where finished runs stay
-	$(BIN)/mpicomp compare jobs/demo.toml --ranks $(RANKS) --out runs/demo --resume-or-start
+DEMO ?= runs/demo
+
+demo: $(READY)  ## compare methods on 2 to 4 MPI ranks; table and figure in DEMO=runs/demo, where finished runs stay
+	$(BIN)/mpicomp compare jobs/demo.toml --ranks $(RANKS) --out $(DEMO) --resume-or-start
 
 test: $(TESTS)  ## each part once, and a few jobs on 2 to 4 ranks; tests/marks.py lists the tests left out
 	$(PYTEST) -m 'smoke or not (jobs or slow)'
