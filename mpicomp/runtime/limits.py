@@ -31,18 +31,18 @@ class Limits:
 
     rounds: int = setting(1000, "Stop after this many rounds.")
     target_grad_norm_sq: float | None = setting(
-        None, "Stop at the first row with |∇f|² at most this, and f not above f(x⁰)."
+        None, "Stop at the first row where |∇f|² is at most this number and f is at most f(x⁰)."
     )
     hold: float = setting(
         0.0,
-        "Stop at the first row in or after round (1 + HOLD) k, where k is the round since which all rows "
-        "meet the target.",
+        "Go on after the target is met, to see whether it holds: if all rows from round k on meet it, stop "
+        "at the first row in or after round (1 + HOLD) k.",
     )
     max_bytes: int | None = setting(
-        None, "Stop at the first row after this many bytes, up and down, of all workers."
+        None, "Stop at the first row after all workers together have sent and received this many bytes."
     )
     max_seconds: float | None = setting(
-        None, "Stop at the first row after this many seconds, without those of evaluating f."
+        None, "Stop at the first row after this many seconds, not counting the time of evaluating f for rows."
     )
 
     def __post_init__(self) -> None:

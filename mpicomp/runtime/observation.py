@@ -33,16 +33,16 @@ class Observation:
 
     every: int | str = setting(
         EVERY,
-        "Record a row after every so many rounds; with 1%, after each of the first 256 rounds, and then at "
-        "gaps of at most 1 % of the rounds so far.",
+        "Record a row each time that this many rounds have passed.  1%: after each of the first 256 rounds, "
+        "then at gaps of at most 1 % of the rounds so far.",
     )
     at: Sequence[int] | None = setting(
         None, "Record rows after these rounds, such as 1,2,10,100, in place of --every."
     )
     observe: int | str = setting(
         FULL,
-        "Evaluate f and ∇f for each row on all samples (full), on M samples of each worker (M), or not at "
-        "all (never).",
+        "Samples on which f and ∇f are evaluated for each row: all (full), a number of samples of each "
+        "worker, such as 2000, or none (never).",
     )
 
     def __post_init__(self) -> None:

@@ -53,7 +53,10 @@ class Placement:
         "[default: one for each worker, at most 64]",
     )
     device: str = setting(
-        "cpu", "Processor for vectors, gradients and messages; ranks on one host share its GPUs.", DEVICES
+        "cpu",
+        "Processor that stores the vectors and computes gradients and messages; ranks on one host share its "
+        "GPUs.",
+        DEVICES,
     )
     cuda_aware: str = setting(
         "ask",
@@ -62,17 +65,17 @@ class Placement:
     )
     stall_timeout: float | None = setting(
         None,
-        "End the job if the others wait this long for a rank, hung or busy, and name it.  Give more than a "
-        "rank's longest computation [off].",
+        "If the other ranks wait this long for a hung or busy rank, name it and end the job.  Give more than "
+        "the time of a rank's longest computation [off].",
         metavar="SECONDS",
     )
     verify_bytes: bool = setting(
-        False, "Count the bytes that MPI is handed, too, and fail if the count of the run differs."
+        False, "Also count the bytes that are passed to MPI, and fail if the run's own count differs."
     )
     on_failure: str = setting(
         "end",
-        "If a rank dies, end the job (end), or go on with the other ranks (shrink; needs Open MPI's "
-        "ULFM, and messages averaged by rank 0).",
+        "If a rank dies, end the job (end), or go on with the other ranks (shrink: needs Open MPI's "
+        "ULFM, and a --server that averages on rank 0).",
         ON_FAILURE,
     )
 

@@ -17,21 +17,24 @@ from mpicomp.lab.cli.root import cli
     "--link", required=True, help="Rate of the link of each host, in bits a second each way: 100mbit."
 )
 @click.option("--latency", default="50us", help="One-way latency of a link.")
-@click.option("--step-seconds", type=Positive(), required=True, help="Seconds of one gradient of a worker.")
+@click.option(
+    "--step-seconds", type=Positive(), required=True, help="Seconds that a worker takes for one gradient."
+)
 @click.option(
     "--convex/--nonconvex",
     default=None,
     help="Whether every f_i is convex.  [default: nonconvex; convex with --mu]",
 )
-@click.option("--mu", type=Positive(), help="Every f_i is strongly convex with this constant.")
-@click.option("--batch", type=int, help="Samples of which a worker takes a gradient.  [default: all]")
-@click.option("--up-only", is_flag=True, help="The way down costs nothing: only bytes up count.")
-@click.option("--alike", is_flag=True, help="The workers' data are alike.")
+@click.option("--mu", type=Positive(), help="Constant with which every f_i is strongly convex.")
+@click.option("--batch", type=int, help="Number of samples in a worker's batch.  [default: all]")
+@click.option("--up-only", is_flag=True, help="Count only bytes up, as if sending down cost nothing.")
+@click.option("--alike", is_flag=True, help="The workers have similar data.")
 def advise(**asked: Any) -> None:
-    """Advise on a method, from what was measured.
+    """Recommend methods for your workers and link.
 
-    Prints one to three lines to paste, each with the bytes of a round, its predicted seconds beside dense
-    rounds, and the figures that it rests on with their page.
+    Prints one to three methods to paste after --method.  Each comes with the bytes of a round, the predicted
+    seconds of a round beside those of an uncompressed one, and the measurements that support it, with their
+    page.
 
     \b
     mpicomp advise --n 8 --d 1000 --link 10mbit --step-seconds 0.001 --convex

@@ -20,10 +20,12 @@ _links = click.option(
     "--links",
     type=Listed(RATE, empty=True),
     default="100mbit,1gbit",
-    help="Rates of the links of emulated hosts, one host for each rank, in bits a second each way; needs "
-    'root.  "": no links.',
+    help="Rates of the links between emulated hosts, one host for each rank, in bits a second each way; "
+    'needs root.  "": no links.',
 )
-_one_host = click.option("--one-host/--no-one-host", default=True, help="Also time all ranks without links.")
+_one_host = click.option(
+    "--one-host/--no-one-host", default=True, help="Also time all ranks on one host, without links."
+)
 
 
 def _places(one_host: bool, links: list[float]) -> list[float | None]:
@@ -63,7 +65,8 @@ def _places(one_host: bool, links: list[float]) -> list[float | None]:
     "--server",
     type=click.Choice(["sharded", "shared"]),
     default="sharded",
-    help="Average the messages on every rank, each for its blocks, or on rank 0.",
+    help="Average the messages on every rank, each for its blocks of the coordinates (sharded), or on rank 0 "
+    "(shared).",
 )
 @click.option("--out", type=Place(), help="Folder for the results [runs/NAME OF SUITE].")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
@@ -178,15 +181,15 @@ def bench_serving(
     "--only",
     multiple=True,
     metavar="TEXT",
-    help="Train only the methods with this text in their name; may be given several times.  A text in no "
-    "name lists the names.  [default: all]",
+    help="Train only the methods with this text in their name; may be given several times.  A text that is "
+    "in no name prints all names.  [default: all]",
 )
 @click.option(
     "--optimiser",
     type=click.Choice(["sgd", "adamw"]),
     default="sgd",
-    help="Optimiser in the ranks: SGD with momentum 0.9, or AdamW.  Methods whose steps are their own train "
-    "with sgd alone.",
+    help="Optimiser on each rank: SGD with momentum 0.9, or AdamW.  Methods that make their own steps are "
+    "trained only with sgd.",
 )
 @click.option("--to-target", is_flag=True, help="Train to the targets instead of timing steps.")
 @click.option(

@@ -38,7 +38,7 @@ class Stages(click.ParamType):
 
 @cli.group()
 def images() -> None:
-    """Train a model of grey images; compress and score.
+    """Train a model of grey images; compress or score images.
 
     The model is trained over MPI ranks, and compresses images without loss.
     """
@@ -51,7 +51,8 @@ def images() -> None:
     "--kind",
     type=click.Choice(list(KINDS)),
     default="local",
-    help="Kind of the model: of near pixels alone (local), or of a wider view and the position (full).",
+    help="A local model predicts a pixel from near pixels alone; a full model also from pixels farther "
+    "away and the pixel's position.",
 )
 @click.option(
     "--hidden", type=click.IntRange(1), help="Number of hidden units.  [default: 32; 128 in a full model]"
@@ -131,8 +132,8 @@ def compress(source: str, archive: Path, model: Path) -> None:
 @click.option(
     "--max-pixels",
     type=click.IntRange(1),
-    help="Refuse an archive that costs more to decode than this many pixels.  "
-    "[default: 64 for each byte of the archive, or 1024 up to 2^28 in all]",
+    help="Refuse an archive that costs more to decode than this many usual pixels.  [default: 64 for each "
+    "byte of the archive, or 1024 for each byte up to 2^28 in all]",
 )
 def decompress(archive: Path, out: Path, max_pixels: int | None) -> None:
     """Write the images of ARCHIVE to OUT.

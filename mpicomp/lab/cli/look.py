@@ -19,11 +19,11 @@ from mpicomp.transports.launcher import launched_rank
 )
 @click.option(
     "--x",
-    help="Quantity on the x axis: rounds, up, bytes (both directions), seconds or epochs; with commas "
-    "between several, a panel for each.",
+    help="Quantity on the x axis: rounds, up (bytes up), bytes (both directions), seconds or epochs.  "
+    "Several, with commas between them, give a panel each.",
 )
 @click.option(
-    "--y", help="Quantity on the y axis: gradient (|∇f|²), f, f-f*, or error (the errors that workers keep)."
+    "--y", help="Quantity on the y axis: gradient (|∇f|²), f, f-f*, or error (total error of error feedback)."
 )
 @click.option(
     "--xlim", metavar="A:B", help="Ends of the x axis, in its unit; A: or :B sets only one.  Needs one --x."
@@ -40,8 +40,8 @@ from mpicomp.transports.launcher import launched_rank
 def plot(folders: tuple[Path, ...], out: Path | None, format: str | None, **words: Any) -> None:
     """Draw a figure from saved rows.
 
-    FOLDERS are the folder of a comparison, or the folders of one or several runs.  Without --x and --y the
-    axes are those of the suite.
+    FOLDERS are the folder of one comparison, or the folders of one or several runs.  Without --x and --y, the
+    suite says what the axes show.
     """
     from mpicomp.lab.experiment.report import plot_files
     from mpicomp.lab.experiment.styling import as_look
@@ -71,8 +71,8 @@ class Kind(click.ParamType):
 def list_(kind: str | None) -> None:
     """List methods, compressors, problems and data.
 
-    Each has its parameters and its paper.  With a NAME, explain each parameter of that class: its meaning,
-    its default and its allowed values.  A class of your own is named ./FILE.py:CLASS or MODULE:CLASS.
+    Prints the parameters and the paper of each.  With a NAME, explains each parameter of that class: its
+    meaning, its default and its allowed values.  Name a class of your own as ./FILE.py:CLASS or MODULE:CLASS.
     """
     from mpicomp.lab.cli.catalogue import catalogue
 

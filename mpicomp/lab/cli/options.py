@@ -198,13 +198,13 @@ run_options = (
     click.option(
         "--out",
         type=Place(),
-        help="Folder for rows, result and checkpoints.  [default: none, nothing is saved]",
+        help="Folder for rows, result and checkpoints.  [default: nothing is saved]",
     ),
     click.option(
         "--follow",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE.jsonl",
-        help="Append each row to this file as soon as it is recorded, as a line of JSON.",
+        help="Append each row to this file, as a line of JSON, as soon as it is recorded.",
     ),
     click.option(
         "--tensorboard",
@@ -215,7 +215,7 @@ run_options = (
     click.option(
         "--checkpoint-every",
         type=click.IntRange(1),
-        help="Rounds between checkpoints in --out.  [default: one, at the end]",
+        help="Rounds between checkpoints in --out.  [default: a single checkpoint, at the end]",
     ),
     *(OPTIONS[name] for name in ("stall_timeout", "on_failure", "verify_bytes")),
     click.option("--json", "as_json", is_flag=True, help="Print the result as one line of JSON."),

@@ -16,8 +16,8 @@ from mpicomp.runtime.placement import SERVERS, Placement
 @cli.command()
 @click.option(
     "--problem",
-    help="The problem, such as \"logistic(data='digits', lam=1e-3)\"; it is run here with few "
-    "workers, to measure the costs.",
+    help="The problem, such as \"logistic(data='digits', lam=1e-3)\"; short runs of it on this machine, "
+    "with few workers, measure the costs.",
 )
 @click.option("--method", "methods", multiple=True, help="A method to predict; may be given several times.")
 @click.option("--up", type=click.FloatRange(0), help="Bytes of a worker's message, without --problem.")

@@ -49,7 +49,7 @@ def list_suites() -> None:
 def copy(name: str, folder: Path) -> None:
     """Copy the suite NAME into FOLDER, and print its path.
 
-    FOLDER is by default the current one.
+    Without FOLDER, the copy is written to the current folder.
     """
     from mpicomp.lab.experiment.shipped import copy as copy_suite
 

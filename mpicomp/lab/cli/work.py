@@ -116,9 +116,9 @@ def _read_x0(path: Path | None) -> Any:
 @click.option(
     "--requeue",
     is_flag=True,
-    help="Before the time is up, save in --out and queue the job again, until the run is done; needs --out.  "
-    "For several seeds, give the script that --dry-run shows to sbatch --array=0-4: each task's number is "
-    "its seed.",
+    help="Shortly before the time limit, save the run in --out and queue the job again, until the run is "
+    "done; needs --out.  For several seeds, give the script that --dry-run shows to sbatch --array=0-4: each "
+    "task takes its number as seed.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the job script and do not submit it.")
 @click.pass_context
@@ -141,7 +141,7 @@ def submit(
     Takes the options of `run`, and the resources to request.  For further options of sbatch, save the script
     that --dry-run shows and edit it, or set sbatch's environment variables, such as SBATCH_QOS.
 
-    A suite needs no script: sbatch --wrap='mpicomp compare SUITE ..', see docs/cluster.md.
+    To submit a suite, use sbatch --wrap='mpicomp compare SUITE ..'; see docs/cluster.md.
     """
     from mpicomp.lab.jobs.submit import job_script
     from mpicomp.lab.jobs.submit import submit as hand_over
@@ -209,8 +209,8 @@ def _given(context: click.Context, options: Sequence[click.Parameter]) -> list[s
 @click.option(
     "--part",
     metavar="I/N",
-    help="Run only part I of N, and go on from what --out holds.  The part that ends last writes table and "
-    "figure.",
+    help="Run only part I of N, and none of the runs that --out already holds.  The part that ends last "
+    "writes table and figure.",
 )
 @with_options(place_options)
 def compare(
@@ -223,8 +223,8 @@ def compare(
 ) -> int:
     """Run all methods of a SUITE; write table and figure.
 
-    Each method runs on the problem of the suite, or on that of each [[case]] in it.  SUITE is a TOML file, or
-    one of the names that `mpicomp suites list` shows.
+    Each method runs on the suite's problem or, if the suite has several [[case]] tables, on the problem of
+    each.  SUITE is a TOML file, or one of the names that `mpicomp suites list` shows.
     """
     from mpicomp.lab.experiment.compare import WHOLE, compare_all
     from mpicomp.lab.experiment.compare import compare as compare_methods
