@@ -41,7 +41,7 @@ DEMO ?= runs/demo
 demo: $(READY)  ## compare methods on 2 to 4 MPI ranks; table and figure in DEMO=runs/demo, where finished runs stay
 	$(BIN)/mpicomp compare jobs/demo.toml --ranks $(RANKS) --out $(DEMO) --resume-or-start
 
-test: $(TESTS)  ## each part once, and a few jobs on 2 to 4 ranks; tests/marks.py lists the tests left out
+test: $(TESTS)  ## test each part, and run a few jobs on 2 to 4 ranks; tests/marks.py lists the tests left out
 	$(PYTEST) -m 'smoke or not (jobs or slow)'
 
 test-jobs: $(TESTS)  ## ranks, signals and losses; then the tests that run on 4 ranks at once
