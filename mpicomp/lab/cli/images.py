@@ -132,8 +132,8 @@ def compress(source: str, archive: Path, model: Path) -> None:
 @click.option(
     "--max-pixels",
     type=click.IntRange(1),
-    help="Refuse an archive that costs more to decode than this many usual pixels.  [default: 64 for each "
-    "byte of the archive, or 1024 for each byte up to 2^28 in all]",
+    help="Refuse an archive that costs more to decode than this many pixels of usual images.  [default: 64 "
+    "for each byte of the archive, or 1024 for each byte up to 2^28 in all]",
 )
 def decompress(archive: Path, out: Path, max_pixels: int | None) -> None:
     """Write the images of ARCHIVE to OUT.
