@@ -247,9 +247,8 @@ class Gradients(Comparing):
 
         Gradients of frozen parameters are left out, with a warning unless they are 0.
         """
-        steps_alone = (
-            self.local is not None and self._begun
-        )  # then the inner optimiser steps along every gradient
+        # In local steps, after ``start_after``, the inner optimiser steps along every gradient that it finds.
+        steps_alone = self.local is not None and self._begun
         for i, j, p in numbered(self.inner):
             known = id(p) in self._known
             if p.grad is None or (known and (p.requires_grad or steps_alone)):
