@@ -52,7 +52,8 @@ def save(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
     """Save ``model``, the optimisers and the method's state on all ranks to ``folder``; collective.
 
     The two newest states are kept.  Not saved: random number generators, schedulers, data loaders.
-    Raises ``ConfigError`` for an entry that ``load`` could not read, such as an object in a parameter group.
+    Raises ``ConfigError`` for an entry that ``load`` could not read, such as an object in a parameter group,
+    and between ``aggregate`` and ``step``.
     """
     _check_kinds(opt, model)
     opt.exchange()
@@ -72,6 +73,7 @@ def _check_kinds(opt: Any, model: Any) -> None:
 
 def _blobs(opt: Compressed, model: nn.Module) -> dict[str, Blob]:
     """This rank's part of the state, by the names of its records."""
+    opt.check_stepped()
     blobs: dict[str, Blob] = {}
     states = {"model": model.state_dict(), "inner": _with_numbers(opt.inner.state_dict())}
     _check_readable(states)

@@ -34,9 +34,11 @@ class Stateful(Steps):
         start        the parameters after each fragment's last exchange; None if ``sync_every`` is 1
         begun        the parameters as each fragment's last exchange began; None if ``sync_every`` is 1
 
-        It is not collective, unless an interrupt has left an exchange to be done.
+        It is not collective, unless an interrupt has left an exchange to be done.  Raises ``ConfigError``
+        between ``aggregate`` and ``step``.
         """
         self.exchange()
+        self.check_stepped()
         return {
             "inner": self.inner.state_dict(),
             "outer": None if self.outer is None else self.outer.state_dict(),
@@ -45,6 +47,14 @@ class Stateful(Steps):
             ],
             **(NO_LOCAL_STEPS if self.local is None else self.local.state()),
         }
+
+    def check_stepped(self) -> None:
+        """Raise ``ConfigError`` between ``aggregate`` and ``step``: the state would lack that step."""
+        if self._ready:
+            raise ConfigError(
+                "opt.aggregate() has averaged gradients that no step has used yet, and the saved state would "
+                "lack them: save after opt.step()."
+            )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the ``state_dict()`` of the same rank, on the same number of ranks; collective.

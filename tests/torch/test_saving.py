@@ -15,7 +15,7 @@ from mpicomp import ConfigError
 from mpicomp.base.errors import RecordError
 from mpicomp.torch import Compressed, load, save
 from tests.torch.loops import TOPK, compressed, step, train
-from tests.torch.models import network, values
+from tests.torch.models import loss, network, values
 
 
 @pytest.mark.parametrize("how", ["together", "rank by rank"])
@@ -145,3 +145,17 @@ def test_what_could_not_be_loaded_again_is_not_saved(tmp_path):
         save(tmp_path / "s", opt, model)
         load(tmp_path / "s", opt, model)
         rmtree(tmp_path / "s")
+
+
+def test_a_state_between_aggregate_and_step_is_not_saved(tmp_path):
+    """The method has sent the step's message already, and the parameters have not moved."""
+    model = network()
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model)
+    step(opt, model, 0)
+    loss(model, 0, 1).backward()
+    opt.aggregate()
+    for saved in (lambda: save(tmp_path / "s", opt, model), opt.state_dict):
+        with pytest.raises(ConfigError, match="no step has used yet"):
+            saved()
+    opt.step()
+    save(tmp_path / "s", opt, model)
