@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mpicomp.base.errors import ConfigError, DataError
-from mpicomp.base.files import as_path, write_atomically
+from mpicomp.base.files import as_path, check_own, write_atomically
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.local_images import LocalImages
 from mpicomp.images.network import IntegerNetwork
@@ -64,11 +64,14 @@ class ImageModel:
     def load(path: str | Path) -> ImageModel:
         """Load the model from a file that ``save`` wrote, or from the folder of a training.
 
-        Raises ``DataError`` if there is no model.  Memory and time are bounded by the file's size.
+        Raises ``DataError`` if there is no model, and ``RecordError`` if that of the folder is a pipe, a
+        device or a link out of the folder.  Memory and time are bounded by the file's size.
         """
         path = as_path("path", path, "file")
+        if path.is_dir():
+            path = path / "model.npz"
+            check_own(path)
         try:
-            path = path / "model.npz" if path.is_dir() else path
             content = path.read_bytes()
             with np.load(io.BytesIO(content), allow_pickle=False) as found:
                 if sum(held.file_size for held in found.zip.infolist()) > EXPANSION * len(content):

@@ -28,11 +28,17 @@ ADAM7 = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (
 
 
 def png_files(folder: Path) -> list[Path]:
-    """The PNG files in ``folder``, by name.  Raises ``DataError`` if there is none."""
+    """The PNG files in ``folder``, by name.
+
+    Raises ``DataError`` if there is none, or if one is a pipe or a device, or a link to one.
+    """
     with os_errors_as(DataError, f"cannot look into {folder}"):
         found = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".png")
     if not found:
         raise DataError(f"{folder} holds no PNG file; allowed: a folder with files that end in .png.")
+    for path in found:
+        if path.exists() and not path.is_file():  # a device may have no end
+            raise DataError(f"{path} is a folder, a pipe or a device; allowed: a file, or a link to one.")
     return found
 
 

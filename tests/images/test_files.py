@@ -151,6 +151,10 @@ def test_what_holds_no_model_is_refused(tmp_path):
     with pytest.raises(DataError, match="cannot read the model"):
         ImageModel.load(tmp_path)
     path = tmp_path / "model.npz"
+    path.symlink_to("/dev/zero")
+    with pytest.raises(RecordError, match="it is no file of its folder"):
+        ImageModel.load(tmp_path)
+    path.unlink()
     problem = LocalImages(GREY.pixels, hidden=3)
     ImageModel("local", {"horizon": 3, "hidden": 4, "blocks": 1}, problem.x0()).save(path)
     for use in (lambda model: model.integers(), lambda model: model.log_likelihoods(GREY.pixels)):

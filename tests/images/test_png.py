@@ -221,3 +221,14 @@ def test_one_png_file_is_data_as_well(tmp_path):
         (stack,) = read_images(str(tmp_path / name))
         assert stack.names == (name,) and np.array_equal(stack.pixels[0], pixels)
         assert load_grey(str(tmp_path / name)).pixels.shape == (images, 5, 4)
+
+
+def test_a_pipe_or_a_device_in_a_folder_is_refused(tmp_path):
+    """Reading would never end."""
+    write_png(tmp_path / "a.png", np.zeros((2, 2), np.uint8))
+    (tmp_path / "b.png").symlink_to(tmp_path / "a.png")
+    assert len(load_grey(str(tmp_path)).pixels) == 2
+    (tmp_path / "c.png").symlink_to("/dev/zero")
+    for read in (read_images, load_grey):
+        with pytest.raises(DataError, match=r"c\.png is a folder, a pipe or a device"):
+            read(str(tmp_path))
