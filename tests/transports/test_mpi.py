@@ -267,6 +267,12 @@ def test_ranks_without_a_worker_are_mentioned_once(server, said):
     assert [line for line in done.stderr.splitlines() if line] == [f"mpicomp: {said}"]
 
 
+def test_tables_under_mpirun_are_plain_text():
+    """mpirun's output is a pipe here, and yet rank 0 has a terminal of 80 columns."""
+    done = mpirun(2, "-m", "mpicomp", "run", *QUADRATIC, *EF21, "--rounds", "3")
+    assert "Seconds by phase" in done.stdout and "\x1b" not in done.stdout
+
+
 def _long_job(folder):
     """`mpicomp run --ranks 2`, under way and far from its end."""
     arguments = ("run", *QUADRATIC, *EF21, "--rounds", "1000000", "--ranks", "2", "--out", str(folder))

@@ -93,6 +93,8 @@ def show_tables(*tables: Any) -> None:
     told = os.environ.get("COLUMNS", "")
     if told.isdecimal() and int(told):
         width = int(told)
-    console = Console(width=width, height=25, stderr=on_stderr())
+    # mpirun gives rank 0 a terminal of its own, also where its output goes into a file: no bold text there.
+    plain = launched_rank() is not None and "MPICOMP_TERMINAL" not in os.environ
+    console = Console(width=width, height=25, stderr=on_stderr(), force_terminal=False if plain else None)
     for table in tables:
         console.print(table)
