@@ -87,14 +87,14 @@ def on_stderr() -> bool:
 def show_tables(*tables: Any) -> None:
     from rich.console import Console
 
+    # mpirun gives rank 0 a terminal of 80 columns, whether its own output goes to one or into a file.
+    hidden = launched_rank() is not None and "MPICOMP_TERMINAL" not in os.environ
     # In a log or a pipe as wide as a table needs to be; under `launch` COLUMNS says how wide that is.
-    width = None if sys.stdout.isatty() else 140
+    width = None if sys.stdout.isatty() and not hidden else 140
     # The height is of no use, but without it rich does not believe the width of a plain terminal.
     told = os.environ.get("COLUMNS", "")
     if told.isdecimal() and int(told):
         width = int(told)
-    # mpirun gives rank 0 a terminal of its own, also where its output goes into a file: no bold text there.
-    plain = launched_rank() is not None and "MPICOMP_TERMINAL" not in os.environ
-    console = Console(width=width, height=25, stderr=on_stderr(), force_terminal=False if plain else None)
+    console = Console(width=width, height=25, stderr=on_stderr(), force_terminal=False if hidden else None)
     for table in tables:
         console.print(table)
