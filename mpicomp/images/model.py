@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mpicomp.base.errors import ConfigError, DataError
-from mpicomp.base.files import as_path, check_own, write_atomically
+from mpicomp.base.files import as_path, check_own, os_errors_as, write_atomically
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.local_images import LocalImages
 from mpicomp.images.network import IntegerNetwork
@@ -68,9 +68,10 @@ class ImageModel:
         device or a link out of the folder.  Memory and time are bounded by the file's size.
         """
         path = as_path("path", path, "file")
-        if path.is_dir():
-            path = path / "model.npz"
-            check_own(path)
+        with os_errors_as(DataError, f"cannot read the model {path}"):
+            if path.is_dir():
+                path = path / "model.npz"
+                check_own(path)
         try:
             content = path.read_bytes()
             with np.load(io.BytesIO(content), allow_pickle=False) as found:
