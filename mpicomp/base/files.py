@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from mpicomp.base.errors import ConfigError, MpicompError, RecordError
 from mpicomp.base.units import one_line
 
+_ABSENT = errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP
 DEEPEST = 200  # parts of a path: pathlib makes folders by recursion
 
 
@@ -107,13 +109,36 @@ def flush_folder(folder: Path) -> None:
             raise RecordError(f"cannot write {folder}: {error.strerror}.") from None
 
 
+def mode_of(path: Path) -> int:
+    """The ``st_mode`` of the file or folder, or of the one that a link leads to; 0 if there is none.
+
+    Raises ``OSError`` if one may not look there, where ``Path.exists`` of Python 3.14 says that there is none.
+    """
+    try:
+        return path.stat().st_mode
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return 0
+        raise
+
+
+def is_file(path: Path) -> bool:
+    """Whether the file exists, and is neither a folder, a pipe nor a device.  Raises as ``mode_of``."""
+    return stat.S_ISREG(mode_of(path))
+
+
+def is_folder(path: Path) -> bool:
+    """Whether the folder exists.  Raises as ``mode_of``."""
+    return stat.S_ISDIR(mode_of(path))
+
+
 def present(path: Path, denied: type[MpicompError] = RecordError) -> bool:
     """Whether the file or folder exists.
 
     Raises ``denied`` if access to its parent is denied, or if no file can have this name.
     """
     try:
-        return path.exists()
+        return mode_of(path) != 0
     except OSError as error:
         where = f"into {path.parent}" if isinstance(error, PermissionError) else f"for {path}"
         raise denied(f"cannot look {where}: {error.strerror}.") from None
@@ -121,7 +146,7 @@ def present(path: Path, denied: type[MpicompError] = RecordError) -> bool:
 
 def check_own(path: Path) -> None:
     """Raise ``RecordError`` if ``path`` exists but is no regular file inside its folder (a pipe, a link)."""
-    if present(path) and not (path.is_file() and path.resolve().parent == path.parent.resolve()):
+    if present(path) and not (is_file(path) and path.resolve().parent == path.parent.resolve()):
         raise RecordError(
             f"cannot read {path}: it is no file of its folder, but a folder, a device, a pipe, or a link out "
             "of it. Put a copy of the file there."

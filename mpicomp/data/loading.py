@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mpicomp.base.errors import ConfigError, DataError, MpicompError, unknown
-from mpicomp.base.files import os_errors_as
+from mpicomp.base.files import is_file, is_folder, os_errors_as
 from mpicomp.data.bundled import BUNDLED, BUNDLED_IMAGES, read_bundled, read_bundled_images
 from mpicomp.data.cache import (
     cache_dir,
@@ -55,9 +55,9 @@ def stamp_of(name: str) -> Stamp | None:
     """(path, size in bytes, time of last change in ns) of the file ``name``; None if there is none."""
     with os_errors_as(DataError, f"cannot read data {name!r}"):
         path = DataFile.of(name).path
-        if not path.is_file():
+        if not is_file(path):
             before = Path(name.rpartition(":")[0])
-            if before.is_file():
+            if is_file(before):
                 raise DataError(
                     f"{name!r} names a column of {before}, and only files have columns whose names end in "
                     ".csv or .tsv, perhaps with .gz, .bz2 or .xz after it. Rename the file."
@@ -70,7 +70,7 @@ def stamp_of(name: str) -> Stamp | None:
 def folder_of(name: str) -> Path | None:
     """The folder ``name``; None if there is none."""
     with os_errors_as(DataError, f"cannot read data {name!r}"):
-        return Path(name) if Path(name).is_dir() else None
+        return Path(name) if is_folder(Path(name)) else None
 
 
 def _is_path(name: str) -> bool:

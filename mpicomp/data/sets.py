@@ -17,7 +17,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from mpicomp.base.errors import ConfigError, DataError, unknown
-from mpicomp.base.files import as_path, os_errors_as
+from mpicomp.base.files import as_path, is_file, os_errors_as
 from mpicomp.data.bundled import BUNDLED
 from mpicomp.data.cache import images_key, read_images, read_set, set_folder, write_images, write_set
 from mpicomp.data.dataset import Dataset
@@ -183,7 +183,7 @@ def _obtain(name: str, file: Published, source: str | Path | None, folder: Path)
         candidates = [f"{str(source).rstrip('/')}/{path}" for path in names]
     else:
         with os_errors_as(DataError, f"cannot look into {source}"):
-            found = next((path for path in (Path(source) / n for n in names) if path.is_file()), None)
+            found = next((path for path in (Path(source) / n for n in names) if is_file(path)), None)
         if found is None:
             raise DataError(f"{source} holds none of {', '.join(names)}.")
         return found

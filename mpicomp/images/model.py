@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mpicomp.base.errors import ConfigError, DataError
-from mpicomp.base.files import as_path, check_own, os_errors_as, write_atomically
+from mpicomp.base.files import as_path, check_own, is_folder, os_errors_as, write_atomically
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.local_images import LocalImages
 from mpicomp.images.network import IntegerNetwork
@@ -69,7 +69,7 @@ class ImageModel:
         """
         path = as_path("path", path, "file")
         with os_errors_as(DataError, f"cannot read the model {path}"):
-            if path.is_dir():
+            if is_folder(path):
                 path = path / "model.npz"
                 check_own(path)
         try:

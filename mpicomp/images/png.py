@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError, RecordError
 from mpicomp.base.extras import needed_by
-from mpicomp.base.files import os_errors_as
+from mpicomp.base.files import is_file, mode_of, os_errors_as
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 COLOURS = {0: "grey", 2: "RGB", 3: "palette", 4: "grey with alpha", 6: "RGB with alpha"}
@@ -37,7 +37,7 @@ def png_files(folder: Path) -> list[Path]:
     if not found:
         raise DataError(f"{folder} holds no PNG file; allowed: a folder with files that end in .png.")
     for path in found:
-        if path.exists() and not path.is_file():  # a device may have no end
+        if mode_of(path) and not is_file(path):  # a device may have no end
             raise DataError(f"{path} is a folder, a pipe or a device; allowed: a file, or a link to one.")
     return found
 

@@ -19,7 +19,7 @@ from time import time
 from typing import Any
 
 from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.base.files import as_path, os_errors_as
+from mpicomp.base.files import as_path, is_file, os_errors_as
 from mpicomp.compressors.base import Array
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.session import Callback, is_true
@@ -65,7 +65,7 @@ class JSONLines:
 
         Raises ``RecordError`` if the file does not begin with a row.  A pipe or a device is not read.
         """
-        if not self.path.is_file() or self.path.absolute().is_relative_to("/dev"):
+        if not is_file(self.path) or self.path.absolute().is_relative_to("/dev"):
             return ""
         with open(self.path, "rb") as file:
             first = file.read(40)

@@ -18,7 +18,7 @@ from secrets import token_hex
 from typing import Any
 
 from mpicomp.base.errors import RecordError
-from mpicomp.base.files import os_errors_as
+from mpicomp.base.files import is_file, is_folder, mode_of, os_errors_as
 
 FORMAT = 6
 MANIFEST = "manifest.json"
@@ -45,7 +45,7 @@ class UnreadableError(DamageError):
 def rounds_in(folder: Path) -> list[int]:
     """The rounds of the generations with a manifest, newest first.  Raises ``RecordError`` if unreadable."""
     try:
-        return sorted((k for k, place in _places(folder) if (place / MANIFEST).exists()), reverse=True)
+        return sorted((k for k, place in _places(folder) if mode_of(place / MANIFEST)), reverse=True)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -129,7 +129,7 @@ def read_inside(path: Path) -> bytes:
     """
     with os_errors_as(UnreadableError, f"cannot read {path}"):
         path.stat()  # says what is wrong, if nothing is there
-        if path.is_symlink() or not path.is_file():
+        if path.is_symlink() or not is_file(path):
             raise DamageError(f"{path} is invalid: it is a link, or no file.")
         return path.read_bytes()
 
@@ -139,7 +139,7 @@ def set_aside(path: Path) -> None:
     try:
         read_manifest(path.parent)
     except UnreadableError:
-        if path.exists():
+        if mode_of(path):
             raise
     except RecordError:
         path.rename(path.with_name(f"{path.name}.{token_hex(4)}.damaged"))
@@ -154,13 +154,13 @@ def clear(folder: Path, newest: int | None = None) -> None:
     Raises ``OSError`` or ``RecordError`` if a generation after ``newest`` cannot be removed, because it would
     be loaded in place of ``newest``.
     """
-    places = [(k, place) for k, place in _places(folder) if place.is_dir() and not place.is_symlink()]
+    places = [(k, place) for k, place in _places(folder) if is_folder(place) and not place.is_symlink()]
     parts: dict[Path, list[str]] = {}  # of the generations with a manifest that is ours
     for k, place in places:
         try:
             parts[place] = [name for name, _, _ in read_manifest(place)["parts"]]
         except UnreadableError:
-            if newest is not None and k > newest and (place / MANIFEST).exists():
+            if newest is not None and k > newest and mode_of(place / MANIFEST):
                 raise
         except RecordError:
             pass
@@ -173,7 +173,7 @@ def clear(folder: Path, newest: int | None = None) -> None:
         gone += [place for k, place in places if k <= newest and place in parts][:-_KEPT]
     for _, place in places:
         with suppress(OSError):
-            if place in parts or not (place / MANIFEST).exists():  # else nobody knows what counts in it
+            if place in parts or not mode_of(place / MANIFEST):  # else nobody knows what counts in it
                 _clear_one(place, parts.get(place, []), place in gone)
 
 

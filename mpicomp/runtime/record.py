@@ -26,7 +26,15 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mpicomp.base.errors import RecordError
-from mpicomp.base.files import check_own, os_errors_as, present, read_json, write_atomically, write_json
+from mpicomp.base.files import (
+    check_own,
+    mode_of,
+    os_errors_as,
+    present,
+    read_json,
+    write_atomically,
+    write_json,
+)
 from mpicomp.base.version import __version__
 
 
@@ -314,7 +322,7 @@ class Recorder:
         if self.folder is None or self._file is None:
             return
         path, opened = self.folder / "rows.csv", os.fstat(self._file.fileno())
-        if not path.exists() or not os.path.samestat(path.stat(), opened):
+        if not mode_of(path) or not os.path.samestat(path.stat(), opened):
             raise RecordError(
                 f"{path} was removed, moved or replaced while the run was writing to it. The run ends; "
                 "what it has recorded is where that file is now."

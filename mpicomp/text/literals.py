@@ -74,7 +74,7 @@ def check_type(text: str, parameter: str, value: Any, hint: Any) -> Any:
     accepted = (*kinds, int) if float in kinds else kinds  # whole numbers are numbers
     switch = isinstance(value, bool) and bool not in kinds  # to Python, True is an int
     if switch or not isinstance(value, accepted):
-        wanted = getattr(hint, "__name__", str(hint))
+        wanted = hint.__name__ if isinstance(hint, type) else str(hint)
         raise ConfigError(f"{text}: {parameter}={value!r}; allowed: a value of type {wanted}.")
     return value
 

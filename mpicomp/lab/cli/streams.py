@@ -16,8 +16,9 @@ def prepare_streams() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
-    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 (while the process lasts)
-    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    # Not by the stream's number: a library that was imported before may have opened its file under it.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (while the process lasts)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         sys.stdout.reconfigure(errors="replace")
 
