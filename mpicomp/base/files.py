@@ -112,7 +112,7 @@ def flush_folder(folder: Path) -> None:
 def mode_of(path: Path) -> int:
     """The ``st_mode`` of the file or folder, or of the one that a link leads to; 0 if there is none.
 
-    Raises ``OSError`` if one may not look there, where ``Path.exists`` of Python 3.14 says that there is none.
+    Raises ``OSError`` if one may not look there; ``Path.exists`` of Python 3.14 says then that there is none.
     """
     try:
         return path.stat().st_mode
