@@ -20,6 +20,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.base.inheritance import hold_plain_values, renew
 from mpicomp.base.parts import Parts
 from mpicomp.compressors.lending import lend
+from mpicomp.compressors.vectors import differing, take_vectors
 from mpicomp.keys import Key
 
 Array = NDArray[np.floating]
@@ -49,6 +50,7 @@ class Compressor(ABC):
             for name, other in _FOLLOWS.items():
                 renew(cls, name, other, plain=vars(Compressor)[name])
         else:
+            take_vectors(cls)
             hold_plain_values(cls)
 
     def bound(self, parts: Parts) -> Self:
@@ -64,7 +66,8 @@ class Compressor(ABC):
     def compress(self, x: Array, key: Key) -> Bytes:
         """The message for x, shape (d,): contiguous uint8, on the device of x.
 
-        Raises ``DivergedError`` if a number or a norm to be sent is not finite or does not fit its format.
+        Raises ``DivergedError`` if a number or a norm to be sent is not finite or does not fit its format,
+        and ``ConfigError`` if x is no vector of real numbers.
         """
 
     @abstractmethod
@@ -82,6 +85,7 @@ class Compressor(ABC):
         """
         return Sum(self, out, key, scale)
 
+    @differing
     def compress_difference(self, x: Array, y: Array, key: Key) -> Bytes:
         """``compress(x - y, key)``.  Sparsifiers override this to subtract only the coordinates they send."""
         return self.compress(x - y, key)
