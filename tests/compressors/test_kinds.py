@@ -29,8 +29,10 @@ from mpicomp.compressors import (
     Ternary,
     TopK,
 )
+from mpicomp.kernels import definition
 from mpicomp.kernels.index_layouts import index_nbytes
 from mpicomp.keys import Key
+from tests.support.backends import compiled
 from tests.support.conformance import fuzz
 from tests.support.sampling import KEY, SIGMAS, apply, square
 
@@ -190,6 +192,21 @@ def test_natural_compression_saturates_in_the_top_binade(values, top):
     x = np.array([1.5 * top, -1.99 * top])
     for t in range(20):
         assert apply(Natural(values), x, Key(1, t, 0, 1)).tolist() == [top, -top]
+
+
+@pytest.mark.parametrize("d", [1, 2000])
+def test_natural_compression_refuses_what_its_format_does_not_hold(d):
+    x = np.linspace(-1.0, 1.0, d)
+    for on in (definition, compiled):
+        for large in (2.0**128, -1e300):
+            x[-1] = large
+            with pytest.raises(DivergedError, match=r"does not fit exponents .* 'f4'"):
+                on.natural_pack(x, 127, 8, KEY.private("natural").name)
+        on.natural_pack(x, 1023, 11, KEY.private("natural").name)
+        x[-1] = np.nextafter(2.0**128, 0.0)
+        on.natural_pack(x, 127, 8, KEY.private("natural").name)
+    with pytest.raises(DivergedError, match="does not fit"):
+        Natural().compress(np.full(d, 1e39), KEY)
 
 
 def test_natural_compression_rounds_below_the_range_without_bias():
