@@ -35,6 +35,8 @@ class Compressor(ABC):
 
     The constants of the classes below hold in exact arithmetic.  Values and norms are rounded to the format
     in which they are sent, and probabilities to multiples of 2^-32.  Each class documents what rounding adds.
+    Below the least normal number of a format, 6.1e-5 for f2 and 1.2e-38 for f4 and bf16, a value loses digits
+    or becomes 0, and the constants need not hold.
 
     Parameters that several compressors have:
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicomp.base.errors import DivergedError
+from mpicomp.base.errors import DivergedError, MessageError
 from mpicomp.codecs.indices import decode_indices
 from mpicomp.compressors import (
     Bernoulli,
@@ -28,6 +28,7 @@ from mpicomp.compressors import (
     Sign,
     Ternary,
     TopK,
+    TwoMeans,
 )
 from mpicomp.kernels import definition
 from mpicomp.kernels.index_layouts import index_nbytes
@@ -250,6 +251,16 @@ def test_a_norm_that_rounds_up_beyond_the_format_is_refused(c):
 def test_a_norm_beyond_double_precision_is_refused(c):
     with pytest.raises(DivergedError, match="'f8'"):
         c.compress(np.full(4, 1.7e308), KEY)
+
+
+def test_two_means_add_nothing_of_a_message_whose_second_mean_is_refused():
+    x, out = np.arange(1.0, 12.0), np.ones(11)
+    message = TwoMeans().compress(x, KEY)
+    second = message.size - Sign().nbytes(x.size - 3)  # of the group of small magnitudes
+    message[second : second + 4] = np.array([-1.0], "<f4").view(np.uint8)
+    with pytest.raises(MessageError, match="a norm of -1"):
+        TwoMeans().decompress_add(message, out, KEY)
+    assert (out == 1).all()
 
 
 def test_the_scaled_sign_of_the_largest_numbers_is_finite():
