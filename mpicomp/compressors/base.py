@@ -20,6 +20,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.base.inheritance import hold_plain_values, renew
 from mpicomp.base.parts import Parts
 from mpicomp.compressors.lending import lend
+from mpicomp.compressors.vectors import differing, take_vectors
 from mpicomp.keys import Key
 
 Array = NDArray[np.floating]
@@ -34,6 +35,8 @@ class Compressor(ABC):
 
     The constants of the classes below hold in exact arithmetic.  Values and norms are rounded to the format
     in which they are sent, and probabilities to multiples of 2^-32.  Each class documents what rounding adds.
+    Below the least normal number of a format, 6.1e-5 for f2 and 1.2e-38 for f4 and bf16, a value loses digits
+    or becomes 0, and the constants need not hold.
 
     Parameters that several compressors have:
 
@@ -49,6 +52,7 @@ class Compressor(ABC):
             for name, other in _FOLLOWS.items():
                 renew(cls, name, other, plain=vars(Compressor)[name])
         else:
+            take_vectors(cls)
             hold_plain_values(cls)
 
     def bound(self, parts: Parts) -> Self:
@@ -64,7 +68,8 @@ class Compressor(ABC):
     def compress(self, x: Array, key: Key) -> Bytes:
         """The message for x, shape (d,): contiguous uint8, on the device of x.
 
-        Raises ``DivergedError`` if a number or a norm to be sent is not finite or does not fit its format.
+        Raises ``DivergedError`` if a number or a norm to be sent is not finite or does not fit its format,
+        and ``ConfigError`` if x is no vector of real numbers.
         """
 
     @abstractmethod
@@ -82,6 +87,7 @@ class Compressor(ABC):
         """
         return Sum(self, out, key, scale)
 
+    @differing
     def compress_difference(self, x: Array, y: Array, key: Key) -> Bytes:
         """``compress(x - y, key)``.  Sparsifiers override this to subtract only the coordinates they send."""
         return self.compress(x - y, key)

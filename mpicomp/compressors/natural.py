@@ -27,7 +27,8 @@ class Natural(Quantizer):
     A power of two and 0 stay.  Source: Horváth et al., "Natural compression for distributed deep learning".
     omega is attained if all |x_j| are 4/3 of a power of two: m in [1, 2] has the variance (m - 1)(2 - m).
     Exponents have the range of normal numbers in ``values``, and omega holds for magnitudes in that range.
-    Smaller magnitudes become the least power of two in it or 0, without bias; larger ones become the largest.
+    Smaller magnitudes become the least power of two in it or 0, without bias; those up to twice the largest
+    become the largest; still larger ones do not fit, and are refused.
     Wire: d sign bits, then d exponents of 8 (f4) or 11 (f8) bits, where 0 stands for C(x)_j = 0.
 
     values  the format whose exponents are sent: "f4" or "f8"

@@ -72,7 +72,7 @@ class Stepped(Weighted):
     shorter if beta is well below d.  With one block and all steps 1/s, C(x) equals that of
     ``Dithering(s)`` bit for bit.
 
-    beta    the budget, above 0 and at most 2^30
+    beta    the budget, above 0 and at most 32767
     values  the format of the norms: "f4" or "f8"
     code    "fixed" or "sparse": how the levels are coded
     """

@@ -66,12 +66,14 @@ class TwoMeans(Contractive):
         expect_length(buf, self.nbytes(out.size), self)
         start = index_nbytes(out.size, _large(out.size))
         large = decode_indices(buf[:start], out.size, _large(out.size))
-        for group in (large, _others(out, large)):
-            if group.size:
-                stop = start + Sign(self.values).nbytes(group.size)
-                values = Sign(self.values).decompress(buf[start:stop], group.size, key)
-                scatter_add(out, (group,), values, scale)
-                start = stop
+        groups = [group for group in (large, _others(out, large)) if group.size]
+        decoded = []  # of all groups before any is added: the second may be refused
+        for group in groups:
+            stop = start + Sign(self.values).nbytes(group.size)
+            decoded.append(Sign(self.values).decompress(buf[start:stop], group.size, key))
+            start = stop
+        for group, values in zip(groups, decoded, strict=True):
+            scatter_add(out, (group,), values, scale)
 
     def nbytes(self, d: int) -> int:
         b = _large(d)

@@ -30,7 +30,7 @@ from mpicomp.images.local_images import LocalImages
 UNIT = 2.0**-8
 LARGEST = 2**11 - 1  # units: hidden values up to 8
 EXACT = 2**24  # single precision holds all smaller integers
-WIDTH = 12  # bits of an entry of W at most
+WIDTH, BIAS_WIDTH = 12, 24  # bits of an entry of W, and of b, at most
 SHIFTS = 16
 
 Matrix = NDArray[np.float32]  # of integers
@@ -134,7 +134,8 @@ def _rounded(W: NDArray[np.float64], b: NDArray[np.float64], largest: int) -> La
         fine = 2.0**shift / UNIT
         # Half a unit of the output, for ``Layer`` takes the floor: rounded, outputs have no bias.
         V, c = np.rint(W * fine), np.rint(b * fine + 2.0**shift / 2)
-        if np.abs(V).max() < 2 ** (WIDTH - 1) and _reach(V, c, largest) < EXACT:
+        fits = np.abs(V).max() < 2 ** (WIDTH - 1) and np.abs(c).max() < 2 ** (BIAS_WIDTH - 1)
+        if fits and _reach(V, c, largest) < EXACT:
             return Layer(V.astype(np.float32), c.astype(np.float32), shift)
     raise ConfigError(
         f"a layer has weights up to {np.abs(W).max():.3g}, too large for exact integers. Train with a "
@@ -159,7 +160,7 @@ def _encoded(layer: Layer) -> bytes:
 def _decoded(buf: Bytes, at: int, rows: int, columns: int) -> tuple[Layer, int]:
     """The layer that starts there, and where it ends."""
     shift, *widths = buf[at : at + 3].tolist() + [255] * 3
-    if shift >= SHIFTS or max(widths[:2]) > 24 or not min(widths[:2]):
+    if shift >= SHIFTS or max(widths[:2]) > BIAS_WIDTH or not min(widths[:2]):
         raise MessageError("a layer with a shift or width that does not occur.")
     at, arrays = at + 3, []
     for count, width in zip((rows * columns, rows), widths, strict=False):

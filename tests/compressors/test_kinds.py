@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpicomp.base.errors import DivergedError
+from mpicomp.base.errors import DivergedError, MessageError
 from mpicomp.codecs.indices import decode_indices
 from mpicomp.compressors import (
     Bernoulli,
@@ -28,9 +28,12 @@ from mpicomp.compressors import (
     Sign,
     Ternary,
     TopK,
+    TwoMeans,
 )
+from mpicomp.kernels import definition
 from mpicomp.kernels.index_layouts import index_nbytes
 from mpicomp.keys import Key
+from tests.support.backends import compiled
 from tests.support.conformance import fuzz
 from tests.support.sampling import KEY, SIGMAS, apply, square
 
@@ -192,6 +195,21 @@ def test_natural_compression_saturates_in_the_top_binade(values, top):
         assert apply(Natural(values), x, Key(1, t, 0, 1)).tolist() == [top, -top]
 
 
+@pytest.mark.parametrize("d", [1, 2000])
+def test_natural_compression_refuses_what_its_format_does_not_hold(d):
+    x = np.linspace(-1.0, 1.0, d)
+    for on in (definition, compiled):
+        for large in (2.0**128, -1e300):
+            x[-1] = large
+            with pytest.raises(DivergedError, match=r"does not fit exponents .* 'f4'"):
+                on.natural_pack(x, 127, 8, KEY.private("natural").name)
+        on.natural_pack(x, 1023, 11, KEY.private("natural").name)
+        x[-1] = np.nextafter(2.0**128, 0.0)
+        on.natural_pack(x, 127, 8, KEY.private("natural").name)
+    with pytest.raises(DivergedError, match="does not fit"):
+        Natural().compress(np.full(d, 1e39), KEY)
+
+
 def test_natural_compression_rounds_below_the_range_without_bias():
     x = np.full(20_000, 2.0**-126 / 4)
     value = apply(Natural(), x)
@@ -233,6 +251,16 @@ def test_a_norm_that_rounds_up_beyond_the_format_is_refused(c):
 def test_a_norm_beyond_double_precision_is_refused(c):
     with pytest.raises(DivergedError, match="'f8'"):
         c.compress(np.full(4, 1.7e308), KEY)
+
+
+def test_two_means_add_nothing_of_a_message_whose_second_mean_is_refused():
+    x, out = np.arange(1.0, 12.0), np.ones(11)
+    message = TwoMeans().compress(x, KEY)
+    second = message.size - Sign().nbytes(x.size - 3)  # of the group of small magnitudes
+    message[second : second + 4] = np.array([-1.0], "<f4").view(np.uint8)
+    with pytest.raises(MessageError, match="a norm of -1"):
+        TwoMeans().decompress_add(message, out, KEY)
+    assert (out == 1).all()
 
 
 def test_the_scaled_sign_of_the_largest_numbers_is_finite():

@@ -65,6 +65,18 @@ def test_no_sum_reaches_what_single_precision_cannot_hold(net):
         assert (layer.W == np.rint(layer.W)).all() and (layer.b == np.rint(layer.b)).all()
 
 
+@pytest.mark.parametrize("bias", [0.5, 1.0, 1.5, 3.0, 15.0, -2.0])
+def test_a_network_of_large_biases_and_small_weights_comes_back(bias):
+    """Its biases take most of what single precision holds, and still have a width that can be decoded."""
+    problem, x = trained()
+    for part, where in problem.parts():
+        x[where] = 0.01 * x[where] if len(part.shape) == 2 else bias
+    net = IntegerNetwork.of(problem, x)
+    back = IntegerNetwork.decoded(np.frombuffer(net.encoded(), dtype=np.uint8))
+    for one, other in zip(net.layers, back.layers, strict=True):
+        assert (one.W == other.W).all() and (one.b == other.b).all() and one.shift == other.shift
+
+
 def test_the_logits_are_near_those_of_the_network_that_was_rounded():
     """Within some units of 1/256, of logits with a spread of hundreds."""
     problem, x = trained()

@@ -57,8 +57,13 @@ def test_sign(x, step, data):
 @fuzz
 @given(vectors(most=3000), st.sampled_from([(127, 8), (1023, 11)]), SCALES, st.data())
 def test_natural(x, form, scale, data):
-    buf = compiled.natural_pack(x, *form, STREAM)
-    assert_same(buf, definition.natural_pack(x, *form, STREAM))
+    try:
+        buf = definition.natural_pack(x, *form, STREAM)
+    except DivergedError as error:  # beyond the range of single precision
+        with pytest.raises(DivergedError, match=re.escape(str(error))):
+            compiled.natural_pack(x, *form, STREAM)
+        return
+    assert_same(compiled.natural_pack(x, *form, STREAM), buf)
     add = lambda on, buf, out: on.natural_add(buf, out, *form, scale)  # noqa: E731
     assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from mpicomp.base.arrays import Float, StreamName
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
-from mpicomp.base.errors import not_finite
 from mpicomp.kernels.compiled import packing
 from mpicomp.kernels.compiled.jit import (
     FLOATS,
@@ -26,7 +25,7 @@ from mpicomp.kernels.compiled.jit import (
 )
 from mpicomp.kernels.compiled.philox import fill, name
 from mpicomp.kernels.compiled.powers import powers
-from mpicomp.kernels.definition.natural import code_too_large
+from mpicomp.kernels.definition.natural import beyond, code_too_large, limit
 from mpicomp.kernels.threads import sliced
 
 CHUNK = packing.CHUNK
@@ -36,29 +35,29 @@ _MAGNITUDE, _INFINITE = np.uint32(2**31 - 1), np.uint32(0xFF << 23)
 def natural_pack(x: Float, bias: int, width: int, stream: StreamName) -> Bytes:
     """Sign bits, then codes of ``width`` bits: 0 for 0, else exponent + bias, at most 2 bias.
 
-    Raises ``DivergedError`` unless x is finite.
+    Raises ``DivergedError`` unless x is finite, with all |x_j| below ``limit(bias)``.
     """
     split = packed_nbytes(x.size, 1)
     signs, key = packing.packed(x.size, 1), name(stream)
     if x.dtype == np.float32 and bias == 127:
         room = np.empty(split + 8 * packing.packed(x.size, 8).size, dtype=np.uint8)
         bits, bytes_ = x.view(np.uint32), room[split:]
-        finite = sliced(
+        held = sliced(
             lambda a, b: _pack_single(bits[a:b], key, a // 4, signs[_words(a, b)], bytes_[a:]), x.size
         )
         out = room[: split + x.size]
     else:
         codes = packing.packed(x.size, width)
-        finite = sliced(
+        held = sliced(
             lambda a, b: _pack(
-                x[a:b], bias, width, key, a // 4, signs[_words(a, b)], codes[a // 64 * width :]
+                x[a:b], bias, limit(bias), width, key, a // 4, signs[_words(a, b)], codes[a // 64 * width :]
             ),
             x.size,
         )
         out = np.empty(split + packed_nbytes(x.size, width), dtype=np.uint8)
         out[split:] = packing.message(codes, x.size, width)
-    if not all(finite):
-        raise not_finite()
+    if not all(held):
+        raise beyond(x)
     out[:split] = packing.message(signs, x.size, 1)
     return out
 
@@ -122,8 +121,10 @@ def _pack_single(bits, stream, first, signs, codes):
     return top < _INFINITE
 
 
-@kernel(*(boolean(read(x), int64, uint64, STREAM, int64, write(uint64), write(uint64)) for x in FLOATS))
-def _pack(x, bias, width, stream, first, signs, codes):
+@kernel(
+    *(boolean(read(x), int64, float64, uint64, STREAM, int64, write(uint64), write(uint64)) for x in FLOATS)
+)
+def _pack(x, bias, limit, width, stream, first, signs, codes):
     draws, symbols = np.empty(CHUNK, dtype=np.uint32), np.empty(CHUNK, dtype=np.uint16)
     work, wide = np.empty(CHUNK // 4, dtype=np.uint64), np.zeros(CHUNK)
     step = (CHUNK // 64) * np.int64(width)
@@ -134,11 +135,11 @@ def _pack(x, bias, width, stream, first, signs, codes):
         for j in range(chunk.size):
             wide[j] = chunk[j]
         _signs(wide.view(np.uint64), signs[c * (CHUNK // 64) : (c + 1) * (CHUNK // 64)])
-        finite = 0
+        held = 0
         for j in range(CHUNK):
             wide[j] = abs(wide[j])
-            finite += wide[j] < np.inf
-        if finite < CHUNK:
+            held += wide[j] < limit
+        if held < CHUNK:
             return False
         powers(wide, draws, bias, 2 * bias, symbols)
         packing.pack(symbols, width, work, codes[c * step : (c + 1) * step])

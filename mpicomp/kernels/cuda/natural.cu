@@ -18,7 +18,13 @@ __device__ __forceinline__ u64 codes_of(Four<T> in, Words words, u32* signs, int
     return packed;
 }
 
-// notes[0] is set unless x is finite.
+// Whether the format with this bias holds the magnitude with these bits: below 2^(BIAS + 1).
+template <int BIAS>
+FUNCTION bool held(u32 magnitude) { return finite_bits(magnitude); }
+template <int BIAS>
+FUNCTION bool held(u64 magnitude) { return magnitude < (u64)(BIAS + 1024) << 52; }
+
+// notes[0] is set unless x is finite, and held.
 template <int BIAS, typename T>
 __device__ __forceinline__ void pack_natural(const T* x, i64 d, const Stream& stream, u8* out, u64* notes) {
     const int width = BIAS == 127 ? 8 : 11;
@@ -53,7 +59,7 @@ __device__ __forceinline__ void pack_natural(const T* x, i64 d, const Stream& st
     }
     store_word(out, signs_nbytes, block * 128 + 4 * word_of_lane(), transpose_nibbles(signs),
                aligned(out, 4));
-    if (!finite_bits(top)) notes[0] = 1;
+    if (!held<BIAS>(top)) notes[0] = 1;
 }
 
 // Add scale 2^(code - bias), nothing for code 0, to four coordinates.

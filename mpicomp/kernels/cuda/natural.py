@@ -6,23 +6,22 @@ import numpy as np
 
 from mpicomp.base.arrays import StreamName
 from mpicomp.base.bits import packed_nbytes
-from mpicomp.base.errors import not_finite
 from mpicomp.base.formats import EXPONENT_BITS, exponent_bias
 from mpicomp.kernels.cuda.launch import Array, Launching, flat, suffix
-from mpicomp.kernels.definition.natural import code_too_large
+from mpicomp.kernels.definition.natural import beyond, code_too_large
 
 
 def natural(on: Launching, x: Array, values: str, stream: StreamName) -> Array:
     """d sign bits, then d exponent codes: the message of ``compressors.Natural``.
 
-    Raises ``DivergedError`` unless x is finite.
+    Raises ``DivergedError`` unless x is finite, and in the range of the format.
     """
     d, width, bias = x.size, EXPONENT_BITS[values], exponent_bias(values)
     buf = on.empty(packed_nbytes(d, 1) + packed_nbytes(d, width), np.uint8)
     name = f"natural_pack_{bias}_{suffix(x)}"
     on.dense(d, "natural", name, x, d, *flat(stream), buf, on.device.pointer)
     if on.noted()[0]:
-        raise not_finite()
+        raise beyond(on.device.host(x))
     return buf
 
 
