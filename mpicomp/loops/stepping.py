@@ -88,7 +88,8 @@ class Stepping:
 
     The constructor and most methods are collective: all ranks call them.  Attributes, ``state``, ``holding``
     and ``bring`` are not.  All ranks must give the same method and options: else ``ConfigError`` is raised on
-    every rank.  ``stall_timeout``, ``cuda_aware`` and ``verify_bytes`` are not compared.
+    every rank.  ``cuda_aware`` and ``stall_timeout`` are not compared; give the latter on all ranks or on
+    none.
     """
 
     _like: ClassVar[str] = "like"  # the name of this argument in messages

@@ -52,7 +52,9 @@ def save(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
     """Save ``model``, the optimisers and the method's state on all ranks to ``folder``; collective.
 
     The two newest states are kept.  Not saved: random number generators, schedulers, data loaders.
-    Raises ``ConfigError`` for an entry that ``load`` could not read, such as an object in a parameter group.
+    Raises ``ConfigError`` for an entry that ``load`` could not read, such as an object in a parameter group,
+    and inside ``opt.common()``; ``RecordError`` if the folder holds the state of another training, or cannot
+    be written.
     """
     _check_kinds(opt, model)
     opt.exchange()
