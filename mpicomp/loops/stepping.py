@@ -277,6 +277,10 @@ class Stepping:
         """False after a step failed part-way; load a saved state to continue."""
         return self._play.books.sound
 
+    def refuse_steps(self, reason: MpicompError) -> None:
+        """Let every step and save from now on raise ``reason``, until a state is loaded; on all ranks."""
+        self._play.books.fail(reason)
+
     def _key(self) -> Key:
         """The key of the next round."""
         return Key(self.seed, self.rounds, None, self.transport.n)
