@@ -143,8 +143,8 @@ def load_images(
     """Load the images ``name``, a bundled set or a known set that was fetched, or the rows of a file.
 
     Unless ``labelled``, y of a file is not read.  Raises ``ConfigError`` if ``name`` is none of these, which
-    says that ``files`` are read; ``DataError`` for a known set that was not fetched and for a file that cannot
-    be used.
+    says that ``files`` are read; ``DataError`` for a known set that was not fetched and for a file that
+    cannot be used.
     """
     if name in BUNDLED_IMAGES or name in KNOWN_IMAGES:
         return _load_images(name, cache_dir())
