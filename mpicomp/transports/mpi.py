@@ -257,7 +257,8 @@ def _meet(comm: MPI.Comm, timeout: float) -> None:
         if time.monotonic() - begun > timeout + 0.5 * comm.rank:  # one after the other, so that one speaks
             sys.stderr.write(
                 f"mpicomp: start of the run: rank {comm.rank} on {MPI.Get_processor_name()} has waited for "
-                f"{timeout:g} s, and not all of the {comm.size} ranks have come. The job ends.\n"
+                f"{timeout:g} s, and not all of the {comm.size} ranks have come, or not all give a stall "
+                "timeout. The job ends.\n"
             )
             sys.stderr.flush()
             end_now()
