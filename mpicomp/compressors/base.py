@@ -111,7 +111,8 @@ class Compressor(ABC):
         """The coordinates whose values the message ``buf`` of a vector in R^d has, values of 0 among them.
 
         They are slices and arrays of indices; none comes twice.  C(x) is 0 elsewhere.
-        Raises ``MessageError`` if ``buf`` cannot be a message, and ``ConfigError`` unless C ``selects``.
+        Raises ``ConfigError`` unless C ``selects``, and ``MessageError`` if ``buf`` has no such positions.
+        The values in ``buf`` are not checked: ``decompress_add`` does that.
         """
         raise ConfigError(f"{self} does not choose coordinates, as TopK(k=0.01) does.")
 
@@ -123,7 +124,7 @@ class Compressor(ABC):
         """
 
     def mean_nbytes(self, d: int, n: int) -> float:
-        """The expected size in bytes of a message of one of n workers.
+        """The expected size in bytes of a message of one of n workers; of ``Quantized`` up to rounding.
 
         Raises ``ConfigError`` if it depends on the data.
         """

@@ -137,11 +137,14 @@ def _cached(key: str, name: str, parse: Callable[[], Dataset]) -> Dataset:
     return read_set(key, name) or dataset
 
 
-def load_images(name: str, labelled: bool = True) -> Images | ClassRows:
+def load_images(
+    name: str, labelled: bool = True, files: str = "LIBSVM, .npz, or CSV as in data.csv:label"
+) -> Images | ClassRows:
     """Load the images ``name``, a bundled set or a known set that was fetched, or the rows of a file.
 
-    Unless ``labelled``, y of a file is not read.  Raises ``ConfigError`` if ``name`` is none of these,
-    ``DataError`` for a known set that was not fetched and for a file that cannot be used.
+    Unless ``labelled``, y of a file is not read.  Raises ``ConfigError`` if ``name`` is none of these, which
+    says that ``files`` are read; ``DataError`` for a known set that was not fetched and for a file that
+    cannot be used.
     """
     if name in BUNDLED_IMAGES or name in KNOWN_IMAGES:
         return _load_images(name, cache_dir())
@@ -152,7 +155,7 @@ def load_images(name: str, labelled: bool = True) -> Images | ClassRows:
         raise _no_set(name)
     raise ConfigError(
         f"{unknown('set of images', name, (*BUNDLED_IMAGES, *KNOWN_IMAGES))} A file of your own is given by "
-        "its path: LIBSVM, .npz, or CSV as in data.csv:label."
+        f"its path: {files}."
     )
 
 

@@ -25,6 +25,11 @@ def read_npz(path: Path, labelled: bool = True) -> tuple[Any, NDArray[Any] | Non
             held = set(file.files) if isinstance(file, np.lib.npyio.NpzFile) else set()
             if not ("X" in held or held >= SPARSE) or (labelled and "y" not in held):
                 shown = ", ".join(sorted(held)[:10]) or "none"
+                if {"data", "shape", "format"} <= held and not held >= SPARSE:
+                    raise DataError(
+                        f"{path} holds a sparse matrix by the arrays {shown}; allowed: CSR, CSC or BSR. "
+                        "scipy.sparse.save_npz(file, X.tocsr()) writes CSR."
+                    )
                 raise DataError(
                     f"{path} holds the arrays {shown}; expected X and y. numpy.savez(file, X=X, y=y) writes "
                     "them."

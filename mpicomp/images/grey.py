@@ -22,6 +22,7 @@ from mpicomp.images.colour import to_planes
 from mpicomp.images.png import png_files, read_png
 
 IDX = re.compile(r".+([.-]ubyte|\.idx)(\.gz|\.bz2|\.xz)?", flags=re.IGNORECASE | re.DOTALL)
+_FILES = "IDX, .npy, .png, or a folder of PNG files as in ./folder"  # in error messages
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,7 +80,7 @@ def load_grey(name: str) -> GreyImages:
         if found is None:
             raise DataError(f"no such file: {name}")
         return _read(name, found)
-    images = load_images(name, labelled=False)
+    images = load_images(name, labelled=False, files=_FILES)
     if not isinstance(images, Images):
         raise DataError(
             f"{name} holds rows without height and width; allowed: the name of a set of images, an IDX file, "

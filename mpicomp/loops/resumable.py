@@ -72,9 +72,10 @@ class Resumable(Stepping):
 
         If the program is killed at any time, the folder holds the previous state or this one.
         Raises ``RecordError`` if the folder holds the state of another training, which would be lost, or if
-        it cannot be written; the previous state is still there.  Raises ``ConfigError`` for a name in use.
+        it cannot be written; the previous state is still there.  Raises ``ConfigError`` for a name in use,
+        and if a method of your own keeps what ``load`` would refuse, such as NaN.
         """
-        self._agreement.begin(Operation.SAVE, lambda: self._check_saved(folder, records))
+        self._agreement.begin(Operation.SAVE, lambda: self._check_saved(folder, others, records))
         self.transport.ask_server(lambda: checkpoint.refuse_to_replace(Path(folder), self._replaces))
         for one in others:
             one.settle()
@@ -88,10 +89,15 @@ class Resumable(Stepping):
     def _counts(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in _COUNTS}
 
-    def _check_saved(self, folder: str | Path, records: dict[str, Any]) -> None:
-        """Raise ``MpicompError`` for no path, after a step that failed part-way, or for a name in use."""
+    def _check_saved(self, folder: str | Path, others: Sequence[Resumable], records: dict[str, Any]) -> None:
+        """Raise ``MpicompError`` for no path, after a step that failed part-way, or for a name in use.
+
+        Also if a method of one's own keeps what could not be loaded.
+        """
         _check_path(folder)
         self._play.books.check()
+        for one in (self, *others):
+            one._play.check_saved()
         if taken := sorted(records.keys() & (self._play.states() | {"replica": None, "ledger": None}).keys()):
             raise ConfigError(f"{shortened(taken)} are names of the method's own records; give others.")
 
@@ -144,9 +150,10 @@ class Resumable(Stepping):
         """This rank's part of the state: a dict of numpy arrays, numbers and texts.
 
         It is for programs that save each rank's state themselves, for ``restore``.  Raises ``MpicompError``
-        after a step that failed part-way.
+        after a step that failed part-way, and if a method of your own keeps what ``restore`` would refuse.
         """
         self._play.books.check()
+        self._play.check_saved()
         records = self._own_records()
         own = {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}
         copies = {name: deepcopy(kernels.to_host(value)) for name, value in own.items()}

@@ -88,7 +88,8 @@ class Stepping:
 
     The constructor and most methods are collective: all ranks call them.  Attributes, ``state``, ``holding``
     and ``bring`` are not.  All ranks must give the same method and options: else ``ConfigError`` is raised on
-    every rank.  ``stall_timeout``, ``cuda_aware`` and ``verify_bytes`` are not compared.
+    every rank.  ``cuda_aware`` and ``stall_timeout`` are not compared; give the latter on all ranks or on
+    none.
     """
 
     _like: ClassVar[str] = "like"  # the name of this argument in messages
@@ -275,6 +276,10 @@ class Stepping:
     def sound(self) -> bool:
         """False after a step failed part-way; load a saved state to continue."""
         return self._play.books.sound
+
+    def refuse_steps(self, reason: MpicompError) -> None:
+        """Let every step and save from now on raise ``reason``, until a state is loaded; on all ranks."""
+        self._play.books.fail(reason)
 
     def _key(self) -> Key:
         """The key of the next round."""

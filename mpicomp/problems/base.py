@@ -61,7 +61,7 @@ class Constants:
     =========  ============================================================================
 
     Raises ``ConfigError`` unless L is above 0, if mu, sigma or another L is negative or not finite, if f_star
-    is not finite, and if samples or liars is no count.
+    is not finite, if samples or liars is no count, and if diagonals is no function.
     """
 
     L: float
@@ -98,6 +98,11 @@ class Constants:
         if self.samples is not None:
             as_integer("Constants.samples", self.samples)
         as_integer("Constants.liars", self.liars, least=0)
+        if self.diagonals is not None and not callable(self.diagonals):
+            raise ConfigError(
+                f"Constants(diagonals={one_line(self.diagonals)}); allowed: a function that returns them, or "
+                "None."
+            )
         # A step size is a Python float, and one made of numpy.float32 would be of single precision.
         for name in ("L", "f_star", *names):
             if (value := getattr(self, name)) is not None:

@@ -28,10 +28,11 @@ class Kept:
         self._kinds, self._besides = _kinds_of(records), _besides(records)
         self._unknown = _with_nan(records)
 
-    def check(self, records: Mapping[str, Any]) -> None:
+    def check(self, records: Mapping[str, Any], every_entry: bool = False) -> None:
         """Raise ``ConfigError`` if a step has changed a shape or a type, or set more than the fields.
 
-        Also for NaN in numbers and in arrays that began with it, and for a single integer below 0.
+        Also for NaN in numbers and in arrays that began with it, and for a single integer below 0.  With
+        ``every_entry`` for NaN in any array: in each round that would cost too much.
         """
         try:
             for record_name, record in records.items():
@@ -39,7 +40,8 @@ class Kept:
                     name, value = f"{record_name}.{f.name}", getattr(record, f.name)
                     if name not in self._kinds:
                         continue
-                    if name in self._unknown or not _is_alike(value, self._kinds[name]):
+                    seen = name in self._unknown or every_entry
+                    if seen or not _is_alike(value, self._kinds[name]):
                         fitting(name, value, self._kinds[name])
         except RecordError as error:
             raise ConfigError(

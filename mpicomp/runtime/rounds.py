@@ -123,6 +123,11 @@ class Rounds:
                 self.books.fail(error)
         return stop
 
+    def check_saved(self) -> None:
+        """Raise ``ConfigError`` if the records of a method of one's own hold what no checkpoint may."""
+        if self._kept is not None:
+            self._kept.check(self._own_states(), every_entry=True)
+
     def _own_states(self) -> checkpoint.States:
         """The records of this rank: its replica, its workers', and its servers'."""
         return {"replica": self.replica} | self.states()

@@ -116,7 +116,8 @@ def run(
     stall_timeout     with MPI, seconds: a rank that waits for longer prints which rank is silent and ends the
                       job.  It has to exceed the longest time that a rank computes between two messages: to
                       read its data, compute its workers' gradients of one round, evaluate f, or write a
-                      checkpoint; and, once on a machine, to compile the kernels
+                      checkpoint; and, once on a machine, to compile the kernels.  Give it on all ranks or
+                      on none
     verify_bytes      also count the bytes that MPI is handed; raises ``CountError`` if the run's own count,
                       its ledger, differs
     on_failure        "end": the job ends if a rank dies.  "shrink" (needs MPI with ULFM): the others go on

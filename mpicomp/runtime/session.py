@@ -200,8 +200,12 @@ class Session:
             self.recorder.write_json("summary.json", summary)
 
     def _check(self) -> None:
-        """Raise the error that prevents a checkpoint: this rank's state is unsound, or the folder is gone."""
+        """Raise the error that prevents a checkpoint: this rank's state is unsound, or the folder is gone.
+
+        Or a method of one's own keeps what could not be loaded.
+        """
         self.loop.check()
+        self.loop.rounds.check_saved()
         self.recorder.check()
 
     def _has_checkpoint(self) -> bool:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.errors import ConfigError, MpicompError, RecordError
 from mpicomp.base.units import one_line
 from mpicomp.torch.optimiser import Compressed
 from mpicomp.torch.state import NO_LOCAL_STEPS, load_into
@@ -53,7 +53,8 @@ def save(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
 
     The two newest states are kept.  Not saved: random number generators, schedulers, data loaders.
     Raises ``ConfigError`` for an entry that ``load`` could not read, such as an object in a parameter group,
-    and between ``aggregate`` and ``step``.
+    inside ``opt.common()``, and between ``aggregate`` and ``step``; ``RecordError`` if the folder holds the
+    state of another training, or cannot be written.
     """
     _check_kinds(opt, model)
     opt.exchange()
@@ -117,7 +118,10 @@ def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
     """Load the state that ``save`` wrote to ``folder`` into ``opt`` and ``model``; collective.
 
     The training then continues bit for bit, if its batches and random numbers do.  Raises ``RecordError`` if
-    the state is damaged, or belongs to another method, seed, model, number of workers or ``sync_every``.
+    the state is damaged, or belongs to another method, seed, model, number of workers or ``sync_every``, and
+    ``ConfigError`` inside ``opt.common()``; nothing has changed then.  If it belongs to another optimiser or
+    to other buffers, ``RecordError`` too; but parts of it have been loaded then, and nothing is averaged or
+    saved until a load succeeds.
     """
     _check_kinds(opt, model)
     if opt.local is not None:
@@ -145,5 +149,11 @@ def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
                 f"({one_line(str(error), 200)}). Make them anew, as they were when it was saved."
             ) from error
 
-    opt.aggregator.transport.raise_on_all(take)
+    try:
+        opt.aggregator.transport.raise_on_all(take)
+    except MpicompError as error:  # the memories are the saved ones, and perhaps not the parameters
+        reason = MpicompError(f"{str(error).rstrip('.')}. Till a state is loaded, nothing is averaged.")
+        for one in opt.aggregators:
+            one.refuse_steps(reason)
+        raise
     opt._go_on()

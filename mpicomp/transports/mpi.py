@@ -95,19 +95,27 @@ class Mpi(PointToPoint):
         self.names = self._meeting.names
         super().__init__(n, comm, self._meeting.patience, dedicated, chunk)
         self._watchdog = None if stall_timeout is None else self._watched(comm.Dup(), stall_timeout)
-        self.device_buffers = self._agree(says_cuda_aware() if cuda_aware is None else cuda_aware)
-        if observed and self.ranks > 1:  # else nothing crosses
-            try:
+        with self._waiting(self._measurements):
+            own = says_cuda_aware() if cuda_aware is None else cuda_aware
+            told = self._measurements.allgather((own, bool(observed)))
+        self.device_buffers = all(aware for aware, _ in told)
+        try:
+            self._refuse_unlike([asked for _, asked in told])
+            if observed and self.ranks > 1:  # else nothing crosses
                 self.counter = self.raise_on_all(self._observe)
                 self._try(self.counter)
-            except MpicompError:  # the same on all ranks
-                self.close()
-                raise
+        except MpicompError:  # the same on all ranks
+            self.close()
+            raise
 
-    def _agree(self, own: bool) -> bool:
-        """True if ``own`` is true on all ranks."""
-        with self._waiting(self._measurements):
-            return self._measurements.allreduce(own, MPI.LAND)
+    def _refuse_unlike(self, observed: list[bool]) -> None:
+        """Raise ``ConfigError`` if some ranks are to count and others not: those would wait for ever."""
+        for rank, asked in enumerate(observed):
+            if asked != observed[0]:
+                raise ConfigError(
+                    f"rank {rank} has verify_bytes = {asked}, and rank 0 has {observed[0]}: all ranks give "
+                    "the same."
+                )
 
     def _observe(self) -> ByteCounter:
         if MPI.Comm.Compare(self.messages, MPI.COMM_WORLD) != MPI.CONGRUENT:
@@ -249,7 +257,8 @@ def _meet(comm: MPI.Comm, timeout: float) -> None:
         if time.monotonic() - begun > timeout + 0.5 * comm.rank:  # one after the other, so that one speaks
             sys.stderr.write(
                 f"mpicomp: start of the run: rank {comm.rank} on {MPI.Get_processor_name()} has waited for "
-                f"{timeout:g} s, and not all of the {comm.size} ranks have come. The job ends.\n"
+                f"{timeout:g} s, and not all of the {comm.size} ranks have come, or not all give a stall "
+                "timeout. The job ends.\n"
             )
             sys.stderr.flush()
             end_now()

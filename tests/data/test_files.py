@@ -241,6 +241,10 @@ def test_an_unusable_text_is_refused(tmp_path, content, name, said):
             {"data": [1.0], "indices": [7], "indptr": [0, 1], "shape": [1, 2], "format": "csr", "y": [0]},
             r"f\.npz: X, a sparse matrix, is damaged: indices must be < 2",
         ),
+        (
+            {"data": [1.0], "row": [0], "col": [1], "shape": [1, 2], "format": "coo"},
+            r"f\.npz holds a sparse matrix by .*; allowed: CSR, CSC or BSR\. scipy\.sparse\.save_npz",
+        ),
     ],
 )
 def test_an_unusable_npz_is_refused(arrays, said):

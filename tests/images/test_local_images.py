@@ -357,7 +357,9 @@ def test_images_that_cannot_be_used_are_refused(tmp_path):
     np.savez(rows, X=np.ones((3, 4)))
     with pytest.raises(DataError, match="without height and width"):
         load_grey(str(rows))
-    with pytest.raises(ConfigError, match="unknown set of images"):
+    with pytest.raises(
+        ConfigError, match=r"unknown set of images.* by its path: IDX, \.npy, \.png, or a fold"
+    ):
         load_grey("nmist")
 
 

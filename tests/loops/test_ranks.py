@@ -104,6 +104,7 @@ def test_one_decision_about_a_gradient_that_is_not_finite():
         ("other_array", "rank 1 has method = EF21(C=Chosen(keep=array([ True, False, True, ...,"),
         ("other_like", "rank 1 has like = x: numpy float64 (9,), and rank 0 has x: numpy float64 (8,)"),
         ("other_workers", "rank 1 has workers = 5, and rank 0 has 4"),
+        ("other_verify", "rank 1 has verify_bytes = True, and rank 0 has False: all ranks give the same."),
         (
             "array_for_function",
             "MARINA asks for gradients of one f_i at several points: give a function of x",

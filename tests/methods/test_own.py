@@ -285,6 +285,21 @@ class Marked(Sound):
         return self.Worker(np.zeros_like(x0), np.zeros(x0.size, np.int8), self.mark)
 
 
+class Ratios(Sound):
+    """The same, whose workers keep a ratio besides: 0/0 in round 4."""
+
+    @dataclass
+    class Worker(Sound.Worker):
+        ratio: np.ndarray
+
+    def worker(self, x0):
+        return self.Worker(np.zeros_like(x0), np.zeros(x0.size, np.int8), np.zeros(2))
+
+    def worker_step(self, w, r, f, key):
+        w.ratio /= np.array([1.0, key.round != 4])
+        return super().worker_step(w, r, f, key)
+
+
 @dataclass(frozen=True)
 class Estimates(EstimatingMethod, Sound):
     """The same as ``Sound``, as an estimate and a step."""
@@ -398,6 +413,25 @@ def test_a_mark_that_no_checkpoint_may_hold_is_refused_with_another(value, said,
         run(Marked(mark=value), rounds=1, out=tmp_path / "run")
     run(Marked(mark=np.inf), rounds=3, out=tmp_path / "other")
     assert run(Marked(mark=np.inf), out=tmp_path / "other", resume=True).status == "rounds"
+
+
+def test_nan_that_comes_later_is_refused_before_a_checkpoint_is_written(tmp_path):
+    """It was saved in place of the state before, and then no state could be loaded."""
+    said = r"Ratios keeps what could not be loaded .*: worker-0\.ratio has entries that are NaN"
+    with pytest.raises(ConfigError, match=said):
+        run(Ratios(), rounds=8, out=tmp_path / "run", checkpoint_every=2)
+    sound = [place.name for place in (tmp_path / "run" / "checkpoint").glob("round-*")]
+    assert sorted(sound) == ["round-2", "round-4"]
+    descent = Descent(Ratios(), np.zeros(10))
+    for _ in range(4):
+        descent.step(np.ones(10))
+    descent.save(tmp_path / "descent")
+    descent.step(np.ones(10))
+    for call in (lambda: descent.save(tmp_path / "descent"), descent.state):
+        with pytest.raises(ConfigError, match=said):
+            call()
+    descent.load(tmp_path / "descent")
+    assert descent.steps == 4
 
 
 def test_they_keep_them_in_later_rounds_too():

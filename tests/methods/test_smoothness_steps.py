@@ -39,6 +39,26 @@ TOPS = (10.0, 2.0, 5.0, 4.0)
 SMOOTH = replace(HAND, L_i=TOPS, diagonals=lambda: np.array(W))  # L = 3, mu = 0.1
 
 
+@pytest.mark.parametrize(
+    ("diagonals", "said"),
+    [
+        (np.ones((3, 4)), r"gives array.*; allowed: an array of shape \(4, 4\), a diagonal for each worker"),
+        (np.ones((4, 5)), r"gives array.*; allowed: an array of shape \(4, 4\)"),
+        ([[1.0], [2.0, 3.0]], r"gives \[\[1\.0\].*; allowed: an array of shape \(4, 4\)"),
+        (np.full((4, 4), np.nan), "gives entries that are negative or not finite"),
+        (-np.array(W), "gives entries that are negative or not finite"),
+    ],
+)
+def test_diagonals_that_cannot_be_those_of_the_problem_are_refused(diagonals, said):
+    """A row too long gave another step size, and other shapes a traceback."""
+    with pytest.raises(ConfigError, match=f"the function diagonals of the problem's Constants {said}"):
+        resolved(DIANAPlus(Bernoulli(0.25)), 4, 4, replace(SMOOTH, diagonals=lambda: diagonals))
+    rows = replace(SMOOTH, diagonals=lambda: [list(row) for row in W])
+    assert resolved(DIANAPlus(Bernoulli(0.25)), 4, 4, rows) == resolved(
+        DIANAPlus(Bernoulli(0.25)), 4, 4, SMOOTH
+    )
+
+
 def largest(Q) -> tuple[float, float]:
     """𝓛_max and ω_max as the definitions have them: over workers, of the compressors fitted to them."""
     coders = [fitted_to(Q, np.diag(w)) for w in W]

@@ -268,6 +268,10 @@ def test_a_shard_without_a_value_has_no_smoothness_in_any_dimension():
         ({"samples": "a"}, "Constants.samples='a'; allowed: an integer from 1"),
         ({"samples": -1}, "Constants.samples=-1; allowed: an integer from 1"),
         ({"liars": -1}, "Constants.liars=-1; allowed: an integer from 0"),
+        (
+            {"diagonals": np.ones((2, 3))},
+            r"Constants\(diagonals=array.*; allowed: a function that returns them",
+        ),
     ],
 )
 def test_what_is_no_constant_is_refused(given, said):

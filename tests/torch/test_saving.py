@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
 import torch
 
-from mpicomp import ConfigError
+from mpicomp import ConfigError, MpicompError
 from mpicomp.base.errors import RecordError
 from mpicomp.torch import Compressed, load, save
 from tests.torch.loops import TOPK, compressed, step, train
@@ -97,6 +97,33 @@ def test_the_state_of_another_large_model_is_refused_by_its_first_difference(tmp
         with pytest.raises(refused, match=said) as told:
             load_it()
         assert len(str(told.value)) < 700
+
+
+@pytest.mark.parametrize("sync_every", [1, 2])
+def test_after_a_load_that_failed_half_way_nothing_is_averaged_until_one_succeeds(sync_every, tmp_path):
+    """The memories were the saved ones, and the parameters were not: the training went on with both."""
+
+    def made(optimiser):
+        model = network()
+        opt = Compressed(optimiser(model.parameters(), lr=0.01), TOPK, module=model, sync_every=sync_every)
+        return opt, model
+
+    kept = {}
+    for kind in (torch.optim.SGD, torch.optim.Adam):
+        opt, model = kept[kind] = made(kind)
+        train(opt, model, range(4))
+        save(tmp_path / kind.__name__, opt, model)
+    other, its_model = made(torch.optim.Adam)
+    with pytest.raises(RecordError, match="does not hold the state of this model and these optimisers"):
+        load(tmp_path / "SGD", other, its_model)
+    for call in (lambda: other.aggregator(None), lambda: save(tmp_path / "new", other, its_model)):
+        with pytest.raises(MpicompError, match="Till a state is loaded, nothing is averaged"):
+            call()
+    load(tmp_path / "Adam", other, its_model)
+    opt, model = kept[torch.optim.Adam]
+    for one, its in ((opt, model), (other, its_model)):
+        train(one, its, range(4, 8))
+    assert values(its_model) == values(model)
 
 
 def test_other_arguments_in_another_order_are_refused(tmp_path):

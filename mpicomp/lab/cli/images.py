@@ -75,7 +75,7 @@ def train(
 ) -> int:
     """Train a model of the images DATA and write it to OUT/model.npz.
 
-    DATA is the name of a data set, an IDX file, or a folder of PNG files of one shape, as in
+    DATA is the name of a data set, an IDX file, or a folder of PNG files of one shape, as in ./FOLDER or
     local_images(data=..).  The default method is EF21-SGDM: it sends 1 % of the entries (5 % for a full
     model), and its step size is lowered twice.
     """

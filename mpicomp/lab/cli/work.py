@@ -284,7 +284,7 @@ def _refuse_stream(suite: Path) -> None:
 def launch_(ranks: int, on_failure: str, script: tuple[str, ...]) -> int:
     """Run your own Python SCRIPT on several MPI ranks.
 
-    Starts mpirun with mpicomp's settings and one thread a rank.  The script's own arguments follow it, as in
-    `mpicomp launch --ranks 4 train.py --epochs 3`.
+    Starts mpirun with mpicomp's settings and one thread a rank, or as many as OMP_NUM_THREADS says.  The
+    script's own arguments follow it, as in `mpicomp launch --ranks 4 train.py --epochs 3`.
     """
     return launch(ranks, ["-m", "mpicomp.lab.jobs.script", *script], survive=ON_FAILURE[on_failure])

@@ -13,9 +13,6 @@ from pathlib import Path
 
 from mpicomp.base.errors import ConfigError
 
-# One thread a rank: ranks share the cores, and BLAS results may depend on the number of threads.
-_THREADS = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-
 # Waiting ranks give way to each other.  By itself Open MPI lets them only where it has counted more ranks
 # than cores; but Linux shares cores among sessions first, and may put two ranks on one core while a process
 # of another session has the other.
@@ -55,16 +52,16 @@ class Launcher:
     def environment(self) -> dict[str, str]:
         """Variables with which this launcher runs as root, with more ranks than cores, and starts fast."""
         if self.vendor == "mpich":  # without it, waiting ranks keep the others from the cores they share
-            return _THREADS | {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
+            return _threads() | {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
         if self.vendor == "slurm":  # without it, the other ranks wait for one that has died
-            return _THREADS | OPENMPI_4 | {"SLURM_KILL_BAD_EXIT": "1"}
+            return _threads() | OPENMPI_4 | {"SLURM_KILL_BAD_EXIT": "1"}
         if self.vendor != "openmpi":
-            return _THREADS
+            return _threads()
         root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         if self.major < 5:
-            return _THREADS | OPENMPI_4 | _YIELDING | root | {"OMPI_MCA_rmaps_base_oversubscribe": "1"}
+            return _threads() | OPENMPI_4 | _YIELDING | root | {"OMPI_MCA_rmaps_base_oversubscribe": "1"}
         return (
-            _THREADS
+            _threads()
             | _YIELDING
             | root
             | {
@@ -75,6 +72,16 @@ class Launcher:
                 "OMPI_MCA_btl": "self,sm,tcp",
             }
         )
+
+
+def _threads() -> dict[str, str]:
+    """One thread a rank: ranks share the cores, and BLAS results may depend on the number of threads.
+
+    Nothing where the user says how many by OMP_NUM_THREADS: OpenBLAS follows it, and MKL, with which torch
+    goes, unless a variable of their own says otherwise.
+    """
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    return {} if names[0] in os.environ else dict.fromkeys(names, "1")
 
 
 def find_launcher() -> Launcher:

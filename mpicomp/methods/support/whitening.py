@@ -19,6 +19,7 @@ import numpy as np
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.units import one_line
 from mpicomp.compressors import Bernoulli, Dithering, Lossless, RandK, Unbiased
 from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.variances import of_blocks
@@ -166,7 +167,7 @@ class WhitenedMethod(Method):
                 f"{type(self).__name__} takes its step sizes from the smoothness matrices of the f_i, and of "
                 f"those this problem gives no diagonals: give {asked} as numbers."
             )
-        pairs = list(zip(c.diagonals(), c.L_i, strict=True))
+        pairs = list(zip(_checked(c.diagonals(), n, d), c.L_i, strict=True))
         largest = max(variance(self.Q, diagonal, top, n) for diagonal, top in pairs)
         fitted = [
             self.Q.fitted(diagonal) if isinstance(self.Q, Weighted) else self.Q for diagonal, _ in pairs
@@ -174,6 +175,28 @@ class WhitenedMethod(Method):
         a, b = self.Q.ab(d, n)
         independent = isclose(a * n, self.Q.omega(d, n)) and b == 0
         return largest / n if independent else largest, max(Q.omega(d, n) for Q in fitted)
+
+
+def _checked(diagonals: Any, n: int, d: int) -> Array:
+    """The ``diagonals`` of a problem's ``Constants``, which may be of the user's own, as an array.
+
+    Raises ``ConfigError`` unless they have the shape (n, d), and are finite and not negative.
+    """
+    try:
+        found: Array = np.asarray(diagonals, dtype=float)
+    except (TypeError, ValueError):
+        found = np.empty(())
+    if found.shape != (n, d):
+        raise ConfigError(
+            f"the function diagonals of the problem's Constants gives {one_line(diagonals)}; allowed: an "
+            f"array of shape ({n}, {d}), a diagonal for each worker."
+        )
+    if not (np.isfinite(found).all() and (found >= 0).all()):
+        raise ConfigError(
+            "the function diagonals of the problem's Constants gives entries that are negative or not "
+            "finite; allowed: the diagonals of matrices L_i, which have none."
+        )
+    return found
 
 
 class WhitenedEstimate(WhitenedMethod, EstimatingMethod):

@@ -372,6 +372,17 @@ def test_a_terminal_without_unicode_gets_what_it_can_show(ascii, tmp_path):
 # --- ranks ---
 
 
+@pytest.mark.parametrize("vendor", ["openmpi", "mpich", "slurm", "unknown"])
+def test_a_rank_has_one_thread_or_as_many_as_omp_num_threads_says(vendor, monkeypatch):
+    """MKL's own variable was 1 in any case, and torch with MKL takes its number for all that it does."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    launcher = Launcher("mpirun", vendor, 5, "")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert [launcher.environment().get(name) for name in names] == ["1", "1", "1"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert not launcher.environment().keys() & {*names}
+
+
 def test_more_ranks_than_the_memory_holds_are_not_started(monkeypatch):
     """mpirun started 2000 of 100,000 within a minute, and went on when it was told to end."""
     monkeypatch.setattr("mpicomp.lab.jobs.launch._ALLOCATIONS", ())

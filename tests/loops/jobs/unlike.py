@@ -74,6 +74,11 @@ def other_workers():
     Aggregator(METHOD, like=np.zeros(8), workers=4 + (RANK == 1))
 
 
+def other_verify():
+    """Rank 1 waited for ever for the others to count with it."""
+    Aggregator(METHOD, like=np.zeros(8), verify_bytes=RANK == 1)
+
+
 def array_for_function():
     Aggregator(MARINA(RandK(k=2), p=0.3), like=np.zeros(8))(np.ones(8))
 
