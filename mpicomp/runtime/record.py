@@ -248,8 +248,11 @@ class Recorder:
         if not resume:
             write_json(path, facts)
 
-    def start(self, round: int | None, is_due: Callable[[int], bool]) -> None:
+    def start(self, round: int | None, is_due: Callable[[int], bool], down_bytes: int = 0) -> None:
         """Open the table: a new one if ``round`` is None, else keep the rows up to ``round``.
+
+        down_bytes  of a resumed run's checkpoint.  A row of ``round`` with more is left out: ranks died after
+                    the checkpoint, and their death is undone
 
         Raises ``RecordError`` if another run has begun in the folder since it was opened: the facts would be
         of one run, and the rows of the other.
@@ -272,7 +275,7 @@ class Recorder:
                 f"cannot read {path}: {error.strerror}; a run is resumed with its rows. Put them back, "
                 "or start in another folder."
             ) from None
-        self.rows = [row for row in saved if row.round <= (round or 0)]
+        self.rows = [row for row in saved if row.round <= (round or 0) and row.down_bytes <= down_bytes]
         if round is not None:
             check_whole(self.folder, self.rows, self._due(round, is_due))
         if self.rows and not is_due(self.rows[-1].round):

@@ -101,6 +101,7 @@ class Session:
             raise ConfigError("resume needs the folder of the run to continue: give out.")
         self.resumed = t.ask_server(self._has_checkpoint) if resume is None else resume
         self.round, self.resumed_from, self.seconds, self.scale = 0, 0, 0.0, 0.0
+        self.resumed_bytes = 0  # on the server, those sent to the workers before the resume
         self.start_f: float | None = None
         self.saved: int | None = None  # the round of the newest checkpoint
         self.lost: list[dict[str, Any]] = []
@@ -222,12 +223,14 @@ class Session:
         self.seconds, self.scale = manifest["seconds"], manifest["scale"]
         self.loop.digest.value = bytes.fromhex(manifest["digest"])
         self.loop.method_start_round, self.lost, self.saved = manifest["begun"], manifest["lost"], self.round
+        self.resumed_bytes = self.loop.ledger.down_bytes
         if len(manifest["crew"]) < self.loop.transport.n:  # the lost workers are here again
             self.loop.restart(self.round)
             self.lost = [{"back": self.round} | one for one in self.lost]
 
     def _open_record(self) -> None:
-        self.recorder.start(self.round if self.resumed else None, self.observation.is_due)
+        round = self.round if self.resumed else None
+        self.recorder.start(round, self.observation.is_due, self.resumed_bytes)
         if self.resumed:
             self.recorder.amend({"lost": self.lost})
 
