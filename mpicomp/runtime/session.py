@@ -193,11 +193,11 @@ class Session:
     def conclude(self, summary: dict[str, Any]) -> None:
         """Write the summary.
 
-        Skipped if the resume ran no rounds: the earlier summary holds the real costs.
+        Skipped if the resume ran no rounds: the earlier summary of this end holds the real costs.
         """
         before = {} if self.recorder.folder is None else read_summary(self.recorder.folder)
         idle = self.resumed and self.round == self.resumed_from
-        if not idle or before.get("status") != summary["status"]:
+        if not idle or any(before.get(name) != summary[name] for name in ("status", "rounds")):
             self.recorder.write_json("summary.json", summary)
 
     def _check(self) -> None:
