@@ -102,6 +102,7 @@ class Session:
         self.resumed = t.ask_server(self._has_checkpoint) if resume is None else resume
         self.round, self.resumed_from, self.seconds, self.scale = 0, 0, 0.0, 0.0
         self.resumed_bytes = 0  # on the server, those sent to the workers before the resume
+        self.earlier: dict[str, Any] = {}  # on the server, the summary of the run that is resumed
         self.start_f: float | None = None
         self.saved: int | None = None  # the round of the newest checkpoint
         self.lost: list[dict[str, Any]] = []
@@ -195,9 +196,8 @@ class Session:
 
         Skipped if the resume ran no rounds: the earlier summary of this end holds the real costs.
         """
-        before = {} if self.recorder.folder is None else read_summary(self.recorder.folder)
         idle = self.resumed and self.round == self.resumed_from
-        if not idle or any(before.get(name) != summary[name] for name in ("status", "rounds")):
+        if not idle or any(self.earlier.get(name) != summary[name] for name in ("status", "rounds")):
             self.recorder.write_json("summary.json", summary)
 
     def _check(self) -> None:
@@ -229,6 +229,8 @@ class Session:
             self.lost = [{"back": self.round} | one for one in self.lost]
 
     def _open_record(self) -> None:
+        if self.resumed and self.recorder.folder is not None:
+            self.earlier = read_summary(self.recorder.folder)  # a damaged one is refused before the rounds
         round = self.round if self.resumed else None
         self.recorder.start(round, self.observation.is_due, self.resumed_bytes)
         if self.resumed:
