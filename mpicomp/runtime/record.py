@@ -14,7 +14,6 @@ import csv
 import os
 import platform
 import re
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -28,6 +27,7 @@ from typing import Any, TextIO
 from mpicomp.base.errors import RecordError
 from mpicomp.base.files import check_own, os_errors_as, present, read_json, write_atomically, write_json
 from mpicomp.base.version import __version__
+from mpicomp.runtime import generations
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def remove_run(folder: Path) -> None:
     for name in ("summary.json", "rows.csv", "run.json"):
         with suppress(OSError):
             (folder / name).unlink()
-    shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+    generations.remove(folder / "checkpoint")
 
 
 def _checked(path: Path, content: dict[str, Any], types: Mapping[str, type]) -> dict[str, Any]:
