@@ -67,6 +67,20 @@ def test_files_of_the_user_beside_the_checkpoints_of_an_unfinished_run_stay(link
     assert {file: file.read_bytes() for file in kept.rglob("*") if file.is_file()} == before
 
 
+def test_a_finished_run_that_another_job_has_begun_anew_is_missed(tmp_path):
+    """Of two jobs in one folder: the table had been written without it."""
+    suite = parse_suite(SUITE.replace("seeds = [0, 1, 2]", "seeds = [0]").replace("tune = [1, 4]", ""))
+
+    def remove(stage, round, row):
+        if stage.number == 2:
+            (tmp_path / "runs" / "gd" / "seed-0" / "rows.csv").unlink(missing_ok=True)
+
+    with pytest.raises(RecordError, match="gd/seed-0 holds no finished run any more"):
+        compare(suite, tmp_path, progress=remove)
+    assert not (tmp_path / "rows.csv").exists()
+    assert len(compare(suite, tmp_path, resume=True).outcomes) == 4
+
+
 def test_an_interrupted_comparison_can_be_resumed(tmp_path):
     suite = parse_suite(SUITE.replace("seeds = [0, 1, 2]", "seeds = [0]").replace("tune = [1, 4]", ""))
 
