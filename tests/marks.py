@@ -26,6 +26,7 @@ JOBS = (
     "lab/cli/test_own_classes.py::test_ranks_import_no_library_from_the_current_folder",
     "lab/cli/test_unreadable.py::test_ranks_say_it_once",
     "lab/experiment/test_start.py::test_on_ranks_it_is_the_same",
+    "lab/jobs",
     "loops/test_ranks.py",
     "mpi",
     "problems/test_own_objectives.py::test_ranks_end_together_and_name_the_objective",

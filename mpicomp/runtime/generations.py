@@ -177,6 +177,17 @@ def clear(folder: Path, newest: int | None = None) -> None:
                 _clear_one(place, parts.get(place, []), place in gone)
 
 
+def remove(folder: Path) -> None:
+    """Remove all generations and the files of killed saves, as far as allowed; files of others stay."""
+    with suppress(OSError):
+        for _, place in [] if folder.is_symlink() else _places(folder):
+            if is_folder(place) and not place.is_symlink():
+                ours = [f.name for f in place.iterdir() if f.name == MANIFEST or _PART.fullmatch(f.name)]
+                with suppress(OSError):
+                    _clear_one(place, ours, gone=True)
+        folder.rmdir()
+
+
 def _clear_one(place: Path, parts: list[str], gone: bool) -> None:
     """If ``gone``, remove a generation's manifest and parts; else only the files of killed saves in it."""
     removed = gone

@@ -14,7 +14,6 @@ import csv
 import os
 import platform
 import re
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -36,6 +35,7 @@ from mpicomp.base.files import (
     write_json,
 )
 from mpicomp.base.version import __version__
+from mpicomp.runtime import generations
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ def remove_run(folder: Path) -> None:
     for name in ("summary.json", "rows.csv", "run.json"):
         with suppress(OSError):
             (folder / name).unlink()
-    shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+    generations.remove(folder / "checkpoint")
 
 
 def _checked(path: Path, content: dict[str, Any], types: Mapping[str, type]) -> dict[str, Any]:
@@ -256,8 +256,11 @@ class Recorder:
         if not resume:
             write_json(path, facts)
 
-    def start(self, round: int | None, is_due: Callable[[int], bool]) -> None:
+    def start(self, round: int | None, is_due: Callable[[int], bool], down_bytes: int = 0) -> None:
         """Open the table: a new one if ``round`` is None, else keep the rows up to ``round``.
+
+        down_bytes  of a resumed run's checkpoint.  A row of ``round`` with more is left out: ranks died after
+                    the checkpoint, and their death is undone
 
         Raises ``RecordError`` if another run has begun in the folder since it was opened: the facts would be
         of one run, and the rows of the other.
@@ -280,7 +283,7 @@ class Recorder:
                 f"cannot read {path}: {error.strerror}; a run is resumed with its rows. Put them back, "
                 "or start in another folder."
             ) from None
-        self.rows = [row for row in saved if row.round <= (round or 0)]
+        self.rows = [row for row in saved if row.round <= (round or 0) and row.down_bytes <= down_bytes]
         if round is not None:
             check_whole(self.folder, self.rows, self._due(round, is_due))
         if self.rows and not is_due(self.rows[-1].round):

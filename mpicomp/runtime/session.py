@@ -101,6 +101,8 @@ class Session:
             raise ConfigError("resume needs the folder of the run to continue: give out.")
         self.resumed = t.ask_server(self._has_checkpoint) if resume is None else resume
         self.round, self.resumed_from, self.seconds, self.scale = 0, 0, 0.0, 0.0
+        self.resumed_bytes = 0  # on the server, those sent to the workers before the resume
+        self.earlier: dict[str, Any] = {}  # on the server, the summary of the run that is resumed
         self.start_f: float | None = None
         self.saved: int | None = None  # the round of the newest checkpoint
         self.lost: list[dict[str, Any]] = []
@@ -192,11 +194,10 @@ class Session:
     def conclude(self, summary: dict[str, Any]) -> None:
         """Write the summary.
 
-        Skipped if the resume ran no rounds: the earlier summary holds the real costs.
+        Skipped if the resume ran no rounds: the earlier summary of this end holds the real costs.
         """
-        before = {} if self.recorder.folder is None else read_summary(self.recorder.folder)
         idle = self.resumed and self.round == self.resumed_from
-        if not idle or before.get("status") != summary["status"]:
+        if not idle or any(self.earlier.get(name) != summary[name] for name in ("status", "rounds")):
             self.recorder.write_json("summary.json", summary)
 
     def _check(self) -> None:
@@ -226,12 +227,16 @@ class Session:
         self.seconds, self.scale = manifest["seconds"], manifest["scale"]
         self.loop.digest.value = bytes.fromhex(manifest["digest"])
         self.loop.method_start_round, self.lost, self.saved = manifest["begun"], manifest["lost"], self.round
+        self.resumed_bytes = self.loop.ledger.down_bytes
         if len(manifest["crew"]) < self.loop.transport.n:  # the lost workers are here again
             self.loop.restart(self.round)
             self.lost = [{"back": self.round} | one for one in self.lost]
 
     def _open_record(self) -> None:
-        self.recorder.start(self.round if self.resumed else None, self.observation.is_due)
+        if self.resumed and self.recorder.folder is not None:
+            self.earlier = read_summary(self.recorder.folder)  # a damaged one is refused before the rounds
+        round = self.round if self.resumed else None
+        self.recorder.start(round, self.observation.is_due, self.resumed_bytes)
         if self.resumed:
             self.recorder.amend({"lost": self.lost})
 

@@ -15,6 +15,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.lab.experiment.run_tables import summary_table
 from mpicomp.problems.base import Array, Objective, Problem
+from mpicomp.runtime.record import read_rows
 from mpicomp.text.config import parse_method, parse_problem
 from mpicomp.transports import header
 from mpicomp.transports.header import GarbledError
@@ -22,6 +23,7 @@ from tests.support.fault_injection import METHODS, OPTIONS, PROBLEM, Strike, str
 from tests.support.launching import TESTS
 from tests.support.launching import mpicomp as command
 from tests.support.rank_loss import Died, Losing, lose, outlive
+from tests.support.running import outcome
 
 LOSSES = {11: [2, 5], 20: [0]}
 
@@ -185,6 +187,24 @@ def test_a_loss_after_the_last_checkpoint_is_in_the_one_at_the_end(tmp_path):
     assert [one["workers"] for one in seen.lost] == [[2]]
     again = mpicomp.run(method, problem, rounds=14, resume=True, **options)
     assert again.lost == [{"back": 10} | one for one in seen.lost]
+
+
+def test_a_loss_that_no_checkpoint_has_seen_leaves_no_row_in_the_resumed_run(tmp_path):
+    """The loss comes after the row and the checkpoint of round 12, and the run is killed before the next."""
+    method, options = METHODS["marina"], {"checkpoint_every": 4}
+
+    def die(round, row):
+        if round == 15:
+            raise ZeroDivisionError
+
+    whole = lose(method, {}, out=tmp_path / "whole", **options)
+    with pytest.raises(ZeroDivisionError):
+        lose(method, {12: [2], 13: [5]}, out=tmp_path / "run", progress=die, **options)
+    rows = read_rows(tmp_path / "run" / "rows.csv")
+    assert [row.round for row in rows] == [0, 4, 8, 12, 12, 13]
+    again = lose(method, {}, out=tmp_path / "run", resume=True, **options)
+    assert again.lost == []
+    assert outcome(again) == outcome(whole)
 
 
 def test_the_summary_says_whose_values_are_missing(capsys):

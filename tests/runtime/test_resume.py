@@ -143,6 +143,27 @@ def test_a_finished_run_can_be_prolonged_and_says_since_when_it_has_counted(tmp_
     assert any(text.endswith("from rank to rank since it was resumed after round 25") for text in said)
 
 
+def test_a_summary_of_an_earlier_end_is_replaced_if_a_kill_came_before_the_last_one(tmp_path):
+    folder = tmp_path / "run"
+    run(rounds=25, out=folder)
+    earlier = (folder / "summary.json").read_text()
+    run(rounds=40, out=folder, resume=True)
+    (folder / "summary.json").write_text(earlier)  # as it is until the new one is renamed into place
+    last = run(rounds=40, out=folder, resume=True)
+    assert json.loads((folder / "summary.json").read_text()) == last.summary()
+
+
+@pytest.mark.parametrize("content", ["", '{"status": "rou'])
+def test_a_damaged_summary_is_refused_before_any_round(content, tmp_path):
+    folder = tmp_path / "run"
+    run(rounds=25, out=folder)
+    (folder / "summary.json").write_text(content)
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    with pytest.raises(RecordError, match=r"cannot read .*summary\.json: "):
+        run(rounds=40, out=folder, resume=True)
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+
+
 def test_a_run_is_not_resumed_to_fewer_rounds_than_it_has_done(tmp_path):
     run(rounds=25, out=tmp_path / "run")
     with pytest.raises(RecordError, match=r"rounds=24, and the run in .* has done 25: ask for more"):

@@ -196,7 +196,18 @@ class _Job:
             self._run_all(tunings)
         if out is None:
             return Comparison(self.suite, tunings, self.outcomes)
-        return self.control.ask_server(lambda: finish_comparison(out))
+        return self.control.ask_server(lambda: self._finish(out))
+
+    def _finish(self, out: Path) -> Comparison:
+        """Gather the results.  Raises ``RecordError`` if a run of this job is not there any more."""
+        for entry, seeds in self.work:
+            for folder in (run_folder(out, entry, seed) for seed in seeds):
+                if not finished(folder):
+                    raise RecordError(
+                        f"{folder} holds no finished run any more: another job works in {out}, or somebody "
+                        "has deleted it. Resume the comparison once nothing else writes there."
+                    )
+        return finish_comparison(out)
 
     def _run_all(self, tunings: dict[str, Tuning]) -> None:
         """Tune where ``tunings``, by label, has no tuning yet, which it gets; then run with every seed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -16,11 +17,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from threading import Thread
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.base.interpreter import interpreter
-from mpicomp.lab.jobs import stderr
+from mpicomp.lab.jobs import stderr, stdout
 from mpicomp.lab.jobs.launcher import Launcher, find_launcher
 from mpicomp.runtime.signals import Requests, ending
 from mpicomp.transports.launcher import STATUS, SURVIVING, launched_rank, note_status
@@ -53,7 +54,7 @@ def launch(ranks: int, arguments: Sequence[str], survive: bool = False) -> int:
     launcher = launcher.surviving() if survive else launcher
     with TemporaryDirectory() as folder:
         status = Path(folder) / "status"
-        environment = launcher.environment() | os.environ | _terminal() | {STATUS: str(status)}
+        environment = launcher.environment() | _home() | os.environ | _terminal() | {STATUS: str(status)}
         environment |= SURVIVING if survive else {}
         job = _Job(launcher, launcher.command(ranks, *interpreter(*arguments)), environment, status)
         job.wait(_patience(ranks))
@@ -72,6 +73,12 @@ def _refuse_beyond_memory(ranks: int, launcher: Launcher) -> None:
         )
 
 
+def _home() -> dict[str, str]:
+    """HOME as the system's list of users has it: without one, Open MPI's ranks do not start."""
+    home = os.path.expanduser("~")
+    return {"HOME": home if os.path.isabs(home) else "/"}
+
+
 def _terminal() -> dict[str, str]:
     """Variables that tell the ranks of the terminal: mpirun's pipes hide it from them."""
     known = {}
@@ -88,6 +95,7 @@ class _Job:
     status  the file in which rank 0 notes its exit status
     asked   the requests to end that have come
     hung    whether mpirun had to be killed, because it did not end after its ranks
+    failed  the error with which standard output could not be written, if there was one
     """
 
     def __init__(
@@ -95,6 +103,7 @@ class _Job:
     ) -> None:
         self.launcher, self.status, self.hung = launcher, status, False
         self.asked: list[int] = []
+        self.failed: list[OSError] = []
         # In a session of its own, and deaf to SIGTERM: Open MPI's mpirun would kill the ranks at a terminal's
         # Ctrl-C, and when a batch system tells every process of a job to end, before they have saved a thing.
         deaf = {signal.SIGTERM} if launcher.vendor == "openmpi" else set()
@@ -104,17 +113,34 @@ class _Job:
         self.mpirun = subprocess.Popen(
             command,
             env=environment,
+            stdout=subprocess.PIPE if stdout.may_fill(1) else None,
             stderr=subprocess.PIPE,
             start_new_session=True,
             preexec_fn=partial(_when_we_die, end),
         )
+        self._copiers: dict[int, Thread] = {}  # by what they read
+        if self.mpirun.stdout is not None:
+            self._copy(stdout.pass_on, self.mpirun.stdout.fileno(), 1, self.failed)
         assert self.mpirun.stderr is not None
-        copied = self.mpirun.stderr.fileno(), 2, lambda: bool(self.asked) or status.exists()
-        self._copier = Thread(target=stderr.pass_on, args=copied, daemon=True)
-        self._copier.start()
+        errors = self.mpirun.stderr.fileno()
+        self._copy(stderr.pass_on, errors, 2, lambda: bool(self.asked) or status.exists())
         for number in (*ending(), signal.SIGUSR1):
             signal.signal(number, self._pass_on)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _copy(self, pass_on: Callable[[int, int, Any], None], source: int, target: int, more: Any) -> None:
+        """Call ``pass_on`` in a thread."""
+        self._copiers[source] = Thread(target=pass_on, args=(source, target, more), daemon=True)
+        self._copiers[source].start()
+
+    def _finish_copies(self) -> None:
+        """Wait until all that mpirun has printed is passed on, or for another request: a reader may pause."""
+        asked = len(self.asked)
+        for source, copier in self._copiers.items():
+            while copier.is_alive() and len(self.asked) == asked:
+                copier.join(_LEAVING)
+                if not select.select([source], [], [], 0)[0]:
+                    break  # a process that has left the session may hold the pipe open
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGUSR1:
@@ -128,7 +154,7 @@ class _Job:
         """Wait for mpirun to end, at most ``patience`` seconds after its ranks, and clear up after it."""
         self._wait(patience)
         _kill_session(self.mpirun.pid)
-        self._copier.join(_LEAVING)  # a process that has left the session may hold the pipe open
+        self._finish_copies()
         if self.mpirun.returncode < 0 and self.launcher.vendor == "openmpi" and self.launcher.major >= 5:
             _remove_files_of(self.mpirun.pid)
 
@@ -163,7 +189,11 @@ class _Job:
         if self.asked and left == 128 + signal.SIGUSR1:  # a rank that had not begun its program
             return 128 + signal.SIGINT
         noted = int(self.status.read_text()) if self.status.exists() else 0
-        return noted or (0 if self.hung else left)
+        status = noted or (0 if self.hung else left)
+        if self.failed and not status:
+            sys.stderr.write(f"mpicomp: cannot write to standard output: {self.failed[0].strerror}.\n")
+            return 1
+        return status
 
 
 def _remove_files_of(mpirun: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 
 # Open MPI's paragraphs stand between lines of dashes, and some end with a zero byte.
 _LINE = b"-" * 74 + b"\n"
@@ -27,5 +28,8 @@ def pass_on(source: int, target: int, known: Callable[[], bool]) -> None:
 
 
 def _write(target: int, text: bytes) -> None:
-    while text:
-        text = text[os.write(target, text) :]
+    # Text that cannot be written (a full disk, a reader that is gone) is dropped.  If it were kept or copying
+    # ended, mpirun would wait for ever with a full pipe.
+    with suppress(OSError):
+        while text:
+            text = text[os.write(target, text) :]

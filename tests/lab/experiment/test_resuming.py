@@ -47,6 +47,40 @@ def test_resuming_runs_what_is_missing(done, tmp_path):
     assert notes.read_text() == "the user's"
 
 
+@pytest.mark.parametrize("linked", [False, True])
+def test_files_of_the_user_beside_the_checkpoints_of_an_unfinished_run_stay(linked, tmp_path):
+    """Its checkpoints go, and what is not of them is in the way of others."""
+    suite = parse_suite(SUITE.replace("seeds = [0, 1, 2]", "seeds = [0]").replace("tune = [1, 4]", ""))
+    compare(suite, tmp_path / "out")
+    run = tmp_path / "out" / "runs" / "gd" / "seed-0"
+    (run / "summary.json").unlink()
+    kept = run / "checkpoint"
+    if linked:
+        kept = kept.rename(tmp_path / "elsewhere")
+        (run / "checkpoint").symlink_to(kept)
+    before = {file: file.read_bytes() for file in kept.rglob("*") if file.is_file() and linked}
+    for theirs in (kept / "notes.txt", next(kept.glob("round-*")) / "copy.npz"):
+        theirs.write_bytes(b"the user's")
+        before[theirs] = b"the user's"
+    with pytest.raises(RecordError, match="seed-0 holds checkpoint, which would be overwritten"):
+        compare(suite, tmp_path / "out", resume=True)
+    assert {file: file.read_bytes() for file in kept.rglob("*") if file.is_file()} == before
+
+
+def test_a_finished_run_that_another_job_has_begun_anew_is_missed(tmp_path):
+    """Of two jobs in one folder: the table had been written without it."""
+    suite = parse_suite(SUITE.replace("seeds = [0, 1, 2]", "seeds = [0]").replace("tune = [1, 4]", ""))
+
+    def remove(stage, round, row):
+        if stage.number == 2:
+            (tmp_path / "runs" / "gd" / "seed-0" / "rows.csv").unlink(missing_ok=True)
+
+    with pytest.raises(RecordError, match="gd/seed-0 holds no finished run any more"):
+        compare(suite, tmp_path, progress=remove)
+    assert not (tmp_path / "rows.csv").exists()
+    assert len(compare(suite, tmp_path, resume=True).outcomes) == 4
+
+
 def test_an_interrupted_comparison_can_be_resumed(tmp_path):
     suite = parse_suite(SUITE.replace("seeds = [0, 1, 2]", "seeds = [0]").replace("tune = [1, 4]", ""))
 
