@@ -12,13 +12,13 @@ import pytest
 
 import mpicomp
 from mpicomp.base.units import human_bytes
-from mpicomp.compressors import Lossless, RandK, TopK
+from mpicomp.compressors import Identity, Lossless, RandK, TopK
 from mpicomp.lab.experiment.compare import compare
 from mpicomp.lab.experiment.results import read_comparison
 from mpicomp.lab.experiment.run_tables import phases_table
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.lab.experiment.tables import cells, markdown, terminal
-from mpicomp.methods import DIANA, EF14, GD
+from mpicomp.methods import DIANA, EF14, GD, MARINA
 from mpicomp.problems import Noisy, Quadratics
 from mpicomp.runtime.record import Row
 from tests.support.suites import SUITE
@@ -76,6 +76,12 @@ def test_the_total_error_of_a_line_is_the_median_over_the_seeds():
     found = mpicomp.compare([method], Noisy(Quadratics(d=5), 0.1), workers=2, rounds=5, seeds=(0, 1, 2))
     errors = [outcome.rows[-1].error for outcome in found.outcomes]
     assert len({*errors}) == 3 and found.lines()[0].error == median(errors)
+
+
+def test_the_precisions_of_a_line_are_in_one_order():
+    method = MARINA(RandK(2, values="f2"), gamma=0.1, p=0.5, sync=Identity("f8"), down=Lossless("f4"))
+    found = mpicomp.compare([method], Quadratics(d=5), workers=2, rounds=1)
+    assert found.lines()[0].formats == ("f2", "f4", "f8")
 
 
 def test_a_method_that_diverges_is_shown_as_such(done):
