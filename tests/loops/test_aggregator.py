@@ -416,7 +416,7 @@ def test_what_is_no_gradient_is_refused_and_changes_nothing(like, given, said):
 
 @pytest.mark.parametrize(("like", "told"), [([1.0, 2.0], True), ({"a": 1.0}, False), (["x"], False)])
 def test_only_numbers_in_a_list_are_to_be_made_an_array(like, told):
-    with pytest.raises(ConfigError, match="in part '[0a]'; allowed: ") as refused:
+    with pytest.raises(ConfigError, match=r"in part '[0a]'; allowed: ") as refused:
         Aggregator(EF21(TopK(k=1)), like=like)
     assert ("Numbers in a list: give numpy.array(..) of it." in str(refused.value)) is told
 
