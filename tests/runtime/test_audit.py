@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mpicomp.averaging.books import Books
 from mpicomp.averaging.ledger import Ledger
-from mpicomp.base.errors import ConfigError, CountError
+from mpicomp.base.errors import ConfigError, CountError, MessageError
+from mpicomp.methods import GD
 from mpicomp.runtime.audit import Audit
 from mpicomp.transports.counters.base import ByteCounter, Counted
 from mpicomp.transports.counters.interfaces import parsed
@@ -144,3 +146,12 @@ def test_a_sum_of_ledgers_has_each_count_of_all():
     assert [c.tolist() for c in (total.up, total.down, total.own)] == [[11, 0], [0, 21], [0, 31]]
     assert (total.paper_bits_up, total.paper_bits_down, total.set_up_bytes) == (41, 51, 61)
     assert one.up_bytes == 1 and Ledger.sum([one]) is one
+
+
+def test_a_bad_message_is_of_the_worker_that_it_names_or_else_of_the_sender():
+    books = Books(GD(gamma=0.1), 3, Local(3))
+    books.sender, books.original_ids[1] = 2, 7  # worker 1 was worker 7 before ranks died
+    error = MessageError("short")
+    assert str(books.named(error)).endswith("worker 2: short")
+    error.worker = 1
+    assert str(books.named(error)).endswith("worker 7: short")
