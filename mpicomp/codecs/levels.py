@@ -67,7 +67,7 @@ def encode_sparse(symbols: Symbols, bounds: Bounds) -> Bytes:
     d = symbols.size
     kept = np.flatnonzero(symbols != bounds.most >> 1)
     most = bounds.most[kept].astype(np.int32)
-    level, widths = symbols[kept].astype(np.int32) - most // 2, _bits(most - 1)
+    level, widths = symbols[kept] - most // 2, _bits(most - 1)
     signed = (2 * (np.abs(level) - 1) + (level < 0)).astype(np.uint16)
     return join(
         encode_count(kept.size, d),
@@ -87,7 +87,7 @@ def decode_sparse(buf: Bytes, bounds: Bounds) -> tuple[Indices, Symbols]:
     kept = decode_indices(buf[head:split], d, k)
     most = bounds.most[kept].astype(np.int32)
     widths = _bits(np.maximum(most - 1, 0))
-    signed = unpack_widths(buf[split:], widths, widths_nbytes(widths), np.uint16).astype(np.int32)
+    signed = unpack_widths(buf[split:], widths, widths_nbytes(widths), np.uint16)
     _expect_within(signed, most - 1)
     level = np.where(signed % 2, -1, 1) * (signed // 2 + 1)
     return kept, (most // 2 + level).astype(np.uint16)

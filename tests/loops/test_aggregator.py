@@ -414,6 +414,13 @@ def test_what_is_no_gradient_is_refused_and_changes_nothing(like, given, said):
     assert agg(good) is not None and agg.steps == 1
 
 
+@pytest.mark.parametrize(("like", "told"), [([1.0, 2.0], True), ({"a": 1.0}, False), (["x"], False)])
+def test_only_numbers_in_a_list_are_to_be_made_an_array(like, told):
+    with pytest.raises(ConfigError, match=r"in part '[0a]'; allowed: ") as refused:
+        Aggregator(EF21(TopK(k=1)), like=like)
+    assert ("Numbers in a list: give numpy.array(..) of it." in str(refused.value)) is told
+
+
 @pytest.mark.filterwarnings("error")
 def test_a_finite_gradient_beyond_the_precision_of_like_is_told_so():
     agg = Aggregator(EF21(TopK(k=1)), like=np.zeros(3, np.float32))

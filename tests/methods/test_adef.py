@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -151,6 +152,9 @@ def test_there_is_no_theory_for_gamma():
         resolved(ADEF(TopK(2)), 12, 4)
     assert resolved(ADEF(TopK(2), gamma=0.1, mu="theory"), 12, 4).mu == HAND.mu
     assert resolved(ADEF(TopK(2), gamma=0.1, mu="theory*0.5"), 12, 4).mu == HAND.mu / 2
+    for mu in (0.0, None):  # f is merely convex, or not known to be convex
+        c = replace(HAND, mu=mu)
+        assert resolved(ADEF(TopK(2), gamma=0.1, mu="theory"), 12, 4, c).mu == 0
     loop = start(ADEF(TopK(2), gamma=0.1, mu="theory"), Noisy(Quadratics(d=6, lam=0.25), 0.1), 2)
     assert loop.method.mu >= 0.25
 

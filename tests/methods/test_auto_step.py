@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mpicomp
+from mpicomp.averaging.books import advice_on_step
 from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.codecs import messages
 from mpicomp.compressors import Identity, Natural, PermK, RandK, TopK
@@ -298,3 +299,9 @@ def test_permk_needs_every_worker():
     """MARINA with PermK: the mean of the slopes is of all workers, whichever coordinates they send."""
     run = mpicomp.run(MARINA(PermK(), gamma="auto"), Entropy(), workers=4, rounds=150, seed=2)
     assert run.rows[-1].grad_norm_sq < 1e-2 * run.rows[0].grad_norm_sq
+
+
+def test_where_auto_finds_no_step_a_number_is_advised():
+    said = "gamma='auto' has not found a step size for this problem; give a number."
+    assert advice_on_step(GD(gamma="auto")) == said
+    assert advice_on_step(GD(gamma=0.5)) == "The step size may be too large: gamma=0.5; try another."

@@ -131,6 +131,15 @@ def test_cg_from_the_minimiser_stays_there():
     assert not np.any(trajectory(start(CG(), at_rest, 2), 5))
 
 
+@pytest.mark.parametrize("curvature", [0.0, -1.0])
+def test_cg_refuses_a_direction_without_curvature(curvature):
+    problem = squares(2, 3, seed=4)
+    loop = start(CG(gamma=1.0, values="f8"), replace(problem, A=np.stack([curvature * np.eye(3)] * 2)), 2)
+    loop.step(0)
+    with pytest.raises(ConfigError, match=r"does not curve upwards \(p'Ap = (0|-\S+)\): .* Take LBFGS"):
+        loop.step(1)
+
+
 # --- L-BFGS ---
 
 
@@ -289,7 +298,8 @@ def test_theory_by_hand():
     ("method", "c", "says"),
     [
         (HeavyBall(), HAND, "for convex quadratic f"),
-        (HeavyBall(gamma=0.1), replace(HAND, mu=0.0), "needs a mu above 0"),
+        (HeavyBall(gamma=0.1), replace(HAND, mu=0.0), "needs a mu above 0, and this problem's is 0: give"),
+        (HeavyBall(gamma=0.1), replace(HAND, mu=None), "mu above 0, and this problem's is not known: give"),
         (CG(), HAND, "for convex quadratic f"),
         (CG(), replace(HAND, quadratic=True, mu=None), "for convex quadratic f"),
         (LBFGS(gamma="theory"), replace(HAND, mu=None), "for convex f"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mpicomp.averaging.books import Books
 from mpicomp.averaging.ledger import Ledger
-from mpicomp.base.errors import ConfigError, CountError
+from mpicomp.base.errors import ConfigError, CountError, MessageError
+from mpicomp.methods import GD
 from mpicomp.runtime.audit import Audit
 from mpicomp.transports.counters.base import ByteCounter, Counted
 from mpicomp.transports.counters.interfaces import parsed
@@ -125,3 +127,31 @@ def test_the_kernels_table_of_interfaces():
         "veth-1:      10       1    0    0    0     0          0         0        7       1    0    0\n"
     )
     assert parsed(table) == 77130
+
+
+@pytest.mark.parametrize("direction", ["up", "down", "own"])
+def test_the_ledger_is_exact_beyond_2_to_the_53(direction):
+    counts = getattr(Ledger(2), direction)
+    for size in (2**53, 1):
+        counts[1] += size
+    assert counts.tolist() == [0, 2**53 + 1]
+
+
+def test_a_sum_of_ledgers_has_each_count_of_all():
+    one, other = Ledger(2), Ledger(2)
+    for i, ledger in enumerate((one, other)):
+        ledger.up[0], ledger.down[1], ledger.own[1] = 10**i, 20**i, 30**i
+        ledger.paper_bits_up, ledger.paper_bits_down, ledger.set_up_bytes = 40**i, 50**i, 60**i
+    total = Ledger.sum([one, other])
+    assert [c.tolist() for c in (total.up, total.down, total.own)] == [[11, 0], [0, 21], [0, 31]]
+    assert (total.paper_bits_up, total.paper_bits_down, total.set_up_bytes) == (41, 51, 61)
+    assert one.up_bytes == 1 and Ledger.sum([one]) is one
+
+
+def test_a_bad_message_is_of_the_worker_that_it_names_or_else_of_the_sender():
+    books = Books(GD(gamma=0.1), 3, Local(3))
+    books.sender, books.original_ids[1] = 2, 7  # worker 1 was worker 7 before ranks died
+    error = MessageError("short")
+    assert str(books.named(error)).endswith("worker 2: short")
+    error.worker = 1
+    assert str(books.named(error)).endswith("worker 7: short")

@@ -249,3 +249,10 @@ def test_nothing_outside_the_folder_is_read(saved, tmp_path):
             path.rmdir() if path.is_dir() else path.unlink()
         moved.rename(path)
     assert load(saved) == BEFORE[1]
+
+
+def test_only_a_problem_whose_text_has_an_address_is_to_be_made_a_dataclass():
+    said = "Such a text differs in each program: make the class a dataclass"
+    assert said in checkpoint.remedy("problem", "<mine.Problem object at 0x7f10>")
+    assert not checkpoint.remedy("problem", "Quadratics(d=12)") + checkpoint.remedy("problem", None)
+    assert not checkpoint.remedy("method", "<mine.Method object at 0x7f10>")

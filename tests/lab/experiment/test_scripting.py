@@ -215,6 +215,7 @@ def test_a_plot_goes_into_given_axes(comparison, tmp_path):
 def test_a_loaded_run_is_drawn(run, tmp_path):
     mpicomp.run(run.method, run.problem, workers=4, rounds=20, every=5, out=tmp_path)
     (line,) = mpicomp.load(tmp_path).plot(x="rounds").get_lines()
+    np.testing.assert_array_equal(line.get_xdata(), [row.round for row in run.rows])
     np.testing.assert_array_equal(line.get_ydata(), [row.grad_norm_sq for row in run.rows])
     assert len(mpicomp.plot(run, mpicomp.load(tmp_path)).get_lines()) == 1
 

@@ -12,14 +12,14 @@ import pytest
 
 import mpicomp
 from mpicomp.base.units import human_bytes
-from mpicomp.compressors import Lossless, RandK
+from mpicomp.compressors import Identity, Lossless, RandK, TopK
 from mpicomp.lab.experiment.compare import compare
 from mpicomp.lab.experiment.results import read_comparison
 from mpicomp.lab.experiment.run_tables import phases_table
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.lab.experiment.tables import cells, markdown, terminal
-from mpicomp.methods import DIANA, GD
-from mpicomp.problems import Quadratics
+from mpicomp.methods import DIANA, EF14, GD, MARINA
+from mpicomp.problems import Noisy, Quadratics
 from mpicomp.runtime.record import Row
 from tests.support.suites import SUITE
 
@@ -61,12 +61,27 @@ def test_the_table_is_what_the_rows_say(done):
             "paper_bytes_down_per_worker": [int(r["paper_bits_down"]) / 24 for r in last.values()],
             "total_bytes": [int(r["up_bytes"]) + int(r["down_bytes"]) for r in last.values()],
             "seconds": [float(r["seconds"]) for r in last.values()],
+            "epochs": [float(r["epochs"]) for r in last.values()],
+            "f": [float(r["f"]) for r in last.values()],
         }
         for name, values in expected.items():
             assert lines[label][name] == pytest.approx(median(values), rel=1e-12)
     gd = lines["GD"]
     assert gd["up_bytes_per_worker"] == gd["rounds"] * 20 * 4  # 20 coordinates of 4 bytes
     assert gd["gamma"] == pytest.approx(1 / Quadratics(d=20, noise=0.5, lam=0.05).constants(3).L)
+
+
+def test_the_total_error_of_a_line_is_the_median_over_the_seeds():
+    method = EF14(TopK(1), gamma=0.1, batch=1)
+    found = mpicomp.compare([method], Noisy(Quadratics(d=5), 0.1), workers=2, rounds=5, seeds=(0, 1, 2))
+    errors = [outcome.rows[-1].error for outcome in found.outcomes]
+    assert len({*errors}) == 3 and found.lines()[0].error == median(errors)
+
+
+def test_the_precisions_of_a_line_are_in_one_order():
+    method = MARINA(RandK(2, values="f2"), gamma=0.1, p=0.5, sync=Identity("f8"), down=Lossless("f4"))
+    found = mpicomp.compare([method], Quadratics(d=5), workers=2, rounds=1)
+    assert found.lines()[0].formats == ("f2", "f4", "f8")
 
 
 def test_a_method_that_diverges_is_shown_as_such(done):

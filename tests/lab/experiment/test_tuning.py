@@ -6,13 +6,14 @@ import json
 import warnings
 from dataclasses import dataclass
 from math import inf
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import mpicomp
 from mpicomp.base.errors import ConfigError
-from mpicomp.lab.experiment.tuning import Trial, Tuning, scale_step, tune
+from mpicomp.lab.experiment.tuning import Trial, Tuning, rose, scale_step, tail, tune
 from mpicomp.methods import GD
 from mpicomp.problems import Objective, Problem, Quadratics
 from mpicomp.runtime.limits import Limits
@@ -23,6 +24,17 @@ def test_gamma_is_scaled_by_powers_of_two():
     assert scale_step(GD(), 3).gamma == "theory*8"
     assert scale_step(GD(gamma="theory*0.5"), -1).gamma == "theory*0.25"
     assert scale_step(GD(gamma=0.5), 2).gamma == 2.0
+
+
+def test_the_tail_of_a_run_is_the_last_tenth_of_its_rounds():
+    """f rose only if it is above f(x⁰) throughout."""
+    rows = [
+        SimpleNamespace(round=k, value=v) for k, v in ((0, 2.0), (8, 1.0), (17, 1.0), (18, 3.0), (20, 3.0))
+    ]
+    assert [row.round for row in tail(rows)] == [18, 20]
+    assert rose(rows)
+    rows[-1].value = 2.0
+    assert not rose(rows)
 
 
 def trial(exponent: int, status: str, total: int = 0, f: float = 1.0) -> Trial:
