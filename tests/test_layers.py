@@ -29,7 +29,7 @@ LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in mod
 
 # Inside these packages too, from the bottom up; above it all the classes, and then ``__init__``.
 INSIDE = {
-    "compressors": ["lending", "vectors", "base", "support"],
+    "compressors": ["vectors", "lending", "base", "support"],
     "methods": ["parameters", "base", "support"],
     "text": ["quoting", "literals", "own_classes", "unimported", "config"],
     "lab": ["experiment", "jobs", "bench", "cli"],

@@ -120,6 +120,8 @@ def mode_of(path: Path) -> int:
         if error.errno in _ABSENT:
             return 0
         raise
+    except ValueError:  # no file can have this name
+        return 0
 
 
 def is_file(path: Path) -> bool:

@@ -17,11 +17,16 @@ from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError
+from mpicomp.compressors.vectors import compressing
 
 
 def lend(cls: type) -> None:
     """Wrap the methods below where ``cls`` defines them."""
-    careful = {"compress": _compressing, "decompress_add": _decompressing, "paper_bits": _counting}
+    careful = {
+        "compress": lambda compress: compressing(_compressing(compress)),
+        "decompress_add": _decompressing,
+        "paper_bits": _counting,
+    }
     for name in careful.keys() & vars(cls).keys():
         setattr(cls, name, careful[name](vars(cls)[name]))
 
@@ -41,8 +46,9 @@ def _lent(array: Any, call: str, what: str) -> Iterator[Any]:
 
 
 def _compressing(compress: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a user's ``compress``: x is read-only there, and its caller gets a copy of the message."""
+    """Wrap a user's ``compress``: x is a real vector, read-only there, and the message is a copy."""
 
+    @compressing
     @wraps(compress)
     def careful(self: Any, x: Any, key: Any) -> Any:
         call = f"{type(self).__name__}.compress"

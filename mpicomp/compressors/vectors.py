@@ -33,12 +33,16 @@ def compressing(compress: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def differing(compress_difference: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap ``compress_difference``: as ``compressing``, for x and y."""
+    """Wrap ``compress_difference``: as ``compressing``, for x and y, which have one length."""
 
     @wraps(compress_difference)
     def careful(self: Any, x: Any, y: Any, key: Any) -> Any:
         if not (_is_usual(x) and _is_usual(y)):
             x, y = _real("x", x), _real("y", y)
+        if x.size != y.size:
+            raise ConfigError(
+                f"x has {x.size} entries and y has {y.size}; their difference needs one length."
+            )
         return compress_difference(self, x, y, key)
 
     return careful
@@ -49,14 +53,14 @@ def _is_usual(x: Any) -> bool:
 
 
 def _real(name: str, x: Any) -> Any:
-    """x, and integers as float64, which has a magnitude and a difference for all of them.
+    """x; integers and 16-bit floats as float64, which has a magnitude and a difference for all of them.
 
     Raises ``ConfigError`` unless x is a vector without a mask, of real numbers of at most 64 bits.
     """
     refuse_mask(name, x)
     if isinstance(x, np.ndarray) or kernels.on_device(x):
         if x.ndim == 1 and x.dtype.kind in "fiub" and x.dtype.itemsize <= 8:
-            return x if x.dtype.kind == "f" else x.astype(np.float64)
+            return x if x.dtype.kind == "f" and x.dtype.itemsize > 2 else x.astype(np.float64)
         what = f"an array of shape {x.shape} and type {x.dtype}"
     else:
         what = f"a {type(x).__name__}"

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from mpicomp.base.errors import ConfigError, DataError
-from mpicomp.base.files import as_path, check_own, is_folder, os_errors_as, write_atomically
+from mpicomp.base.files import as_path, is_folder, os_errors_as, write_atomically
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.local_images import LocalImages
 from mpicomp.images.network import IntegerNetwork
+from mpicomp.images.png import refuse_endless
 
 KINDS: dict[str, type[LocalImages | FullImages]] = {"local": LocalImages, "full": FullImages}
 SETTINGS = ("horizon", "hidden", "blocks")
@@ -64,14 +65,13 @@ class ImageModel:
     def load(path: str | Path) -> ImageModel:
         """Load the model from a file that ``save`` wrote, or from the folder of a training.
 
-        Raises ``DataError`` if there is no model, and ``RecordError`` if that of the folder is a pipe, a
-        device or a link out of the folder.  Memory and time are bounded by the file's size.
+        Raises ``DataError`` if there is no model.  Memory and time are bounded by the file's size.
         """
         path = as_path("path", path, "file")
         with os_errors_as(DataError, f"cannot read the model {path}"):
             if is_folder(path):
                 path = path / "model.npz"
-                check_own(path)
+                refuse_endless(path)
         try:
             content = path.read_bytes()
             with np.load(io.BytesIO(content), allow_pickle=False) as found:

@@ -130,16 +130,17 @@ def _largest(k: int) -> int:
 
 def _rounded(W: NDArray[np.float64], b: NDArray[np.float64], largest: int) -> Layer:
     """Round W and b to an integer layer, with the finest shift for which its sums are exact."""
+    most = 2 ** (BIAS_WIDTH - 1)
     for shift in reversed(range(SHIFTS)):
         fine = 2.0**shift / UNIT
         # Half a unit of the output, for ``Layer`` takes the floor: rounded, outputs have no bias.
         V, c = np.rint(W * fine), np.rint(b * fine + 2.0**shift / 2)
-        fits = np.abs(V).max() < 2 ** (WIDTH - 1) and np.abs(c).max() < 2 ** (BIAS_WIDTH - 1)
-        if fits and _reach(V, c, largest) < EXACT:
+        narrow = np.abs(V).max() < 2 ** (WIDTH - 1) and -most <= c.min() and c.max() < most
+        if narrow and _reach(V, c, largest) < EXACT:
             return Layer(V.astype(np.float32), c.astype(np.float32), shift)
     raise ConfigError(
-        f"a layer has weights up to {np.abs(W).max():.3g}, too large for exact integers. Train with a "
-        "smaller step, or with fewer hidden units."
+        f"a layer has weights up to {np.abs(W).max():.3g} and biases up to {np.abs(b).max():.3g}, too large "
+        "for exact integers. Train with a smaller step, or with fewer hidden units."
     )
 
 

@@ -30,16 +30,22 @@ ADAM7 = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (
 def png_files(folder: Path) -> list[Path]:
     """The PNG files in ``folder``, by name.
 
-    Raises ``DataError`` if there is none, or if one is a pipe or a device, or a link to one.
+    Raises ``DataError`` if there is none, or for one that ``refuse_endless`` refuses.
     """
     with os_errors_as(DataError, f"cannot look into {folder}"):
         found = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".png")
     if not found:
         raise DataError(f"{folder} holds no PNG file; allowed: a folder with files that end in .png.")
     for path in found:
-        if mode_of(path) and not is_file(path):  # a device may have no end
-            raise DataError(f"{path} is a folder, a pipe or a device; allowed: a file, or a link to one.")
+        refuse_endless(path)
     return found
+
+
+def refuse_endless(path: Path) -> None:
+    """Raise ``DataError`` if ``path`` is a folder, a pipe or a device, or a link to one: none can be read."""
+    with os_errors_as(DataError, f"cannot read {path}"):
+        if mode_of(path) and not is_file(path):
+            raise DataError(f"{path} is a folder, a pipe or a device; allowed: a file, or a link to one.")
 
 
 def read_png(path: Path) -> NDArray[np.uint8]:

@@ -75,6 +75,8 @@ class Resumable(Stepping):
         it cannot be written; the previous state is still there.  Raises ``ConfigError`` for a name in use,
         and if a method of your own keeps what ``load`` would refuse, such as NaN.
         """
+        for one in others:
+            one._background.wait()  # for the step that its thread is playing
         self._agreement.begin(Operation.SAVE, lambda: self._check_saved(folder, others, records))
         self.transport.ask_server(lambda: checkpoint.refuse_to_replace(Path(folder), self._replaces))
         for one in others:
@@ -95,7 +97,6 @@ class Resumable(Stepping):
         Also if a method of one's own keeps what could not be loaded.
         """
         _check_path(folder)
-        self._play.books.check()
         for one in (self, *others):
             one._play.check_saved()
         if taken := sorted(records.keys() & (self._play.states() | {"replica": None, "ledger": None}).keys()):
@@ -152,7 +153,6 @@ class Resumable(Stepping):
         It is for programs that save each rank's state themselves, for ``restore``.  Raises ``MpicompError``
         after a step that failed part-way, and if a method of your own keeps what ``restore`` would refuse.
         """
-        self._play.books.check()
         self._play.check_saved()
         records = self._own_records()
         own = {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}

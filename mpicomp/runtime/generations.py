@@ -33,6 +33,8 @@ _LEFT = re.compile(
     rf"part-[0-9]+-[0-9a-f]{{64}}\.npz|\.({_PART.pattern}|manifest\.json)\.[0-9a-f]{{16}}\.tmp"
 )
 
+_OURS = re.compile(rf"{_PART.pattern}|manifest\.json|{_LEFT.pattern}")
+
 
 class DamageError(RecordError):
     """A generation cannot be read in full; the one before it may be sound."""
@@ -177,14 +179,30 @@ def clear(folder: Path, newest: int | None = None) -> None:
                 _clear_one(place, parts.get(place, []), place in gone)
 
 
+def foreign(folder: Path) -> list[Path]:
+    """The entries of ``folder`` and of its generations that no save has written, as far as one may look.
+
+    If ``folder`` is a link, itself.
+    """
+    if folder.is_symlink():
+        return [folder]
+    found: list[Path] = []
+    with suppress(OSError):
+        for place in folder.iterdir():
+            if place.is_symlink() or not (_FOLDER.fullmatch(place.name) and is_folder(place)):
+                found.append(place)
+            else:
+                found += [file for file in place.iterdir() if not _OURS.fullmatch(file.name)]
+    return found
+
+
 def remove(folder: Path) -> None:
     """Remove all generations and the files of killed saves, as far as allowed; files of others stay."""
     with suppress(OSError):
         for _, place in [] if folder.is_symlink() else _places(folder):
             if is_folder(place) and not place.is_symlink():
-                ours = [f.name for f in place.iterdir() if f.name == MANIFEST or _PART.fullmatch(f.name)]
                 with suppress(OSError):
-                    _clear_one(place, ours, gone=True)
+                    _clear_one(place, [f.name for f in place.iterdir() if _OURS.fullmatch(f.name)], gone=True)
         folder.rmdir()
 
 

@@ -40,8 +40,7 @@ class Kept:
                     name, value = f"{record_name}.{f.name}", getattr(record, f.name)
                     if name not in self._kinds:
                         continue
-                    seen = name in self._unknown or every_entry
-                    if seen or not _is_alike(value, self._kinds[name]):
+                    if every_entry or name in self._unknown or not _is_alike(value, self._kinds[name]):
                         fitting(name, value, self._kinds[name])
         except RecordError as error:
             raise ConfigError(
@@ -60,7 +59,7 @@ class Kept:
 def _remedy(error: RecordError) -> str:
     """Advice on what to keep in place of the value that ``fitting`` refused with ``error``."""
     if str(error).endswith(("has entries that are NaN", "has negative entries")):
-        return "For none as yet keep inf or 0, or a field of its own, as in `known: bool = False`."
+        return "Where there is no value, keep inf or 0, or a field of its own, as in `known: bool = False`."
     return (
         "Keep shape and type, as r.x[:] = .. does; a number that is no integer later is none at first, as in "
         "`mean: float = 0.0`."

@@ -131,7 +131,7 @@ class Loop:
         Collective.  Afterwards the server's ledger is complete.
         """
         if self.method.of_ones_own:  # what it has left may be no model
-            self.transport.raise_on_all(self.rounds.books.check)
+            self.transport.raise_on_all(self.rounds.check_saved)
         self.rounds.settle()
         return measure(self.transport, self.objectives, self.model(), self.check, values)
 

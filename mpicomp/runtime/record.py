@@ -199,7 +199,15 @@ def check_claim(folder: Path, what: str, found: bool, resume: bool | None) -> No
 
 
 def remove_run(folder: Path) -> None:
-    """Delete the files of the run in ``folder``, as far as that is allowed; files of others stay."""
+    """Delete the files of the run in ``folder``, as far as that is allowed.
+
+    Raises ``RecordError``, and deletes nothing, if a file of others is among its checkpoints.
+    """
+    if theirs := generations.foreign(folder / "checkpoint"):
+        raise RecordError(
+            f"{theirs[0]} belongs to no checkpoint, and the unfinished run in {folder} is to begin anew "
+            "without them: move it away."
+        )
     for name in ("summary.json", "rows.csv", "run.json"):
         with suppress(OSError):
             (folder / name).unlink()

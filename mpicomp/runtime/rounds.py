@@ -124,7 +124,8 @@ class Rounds:
         return stop
 
     def check_saved(self) -> None:
-        """Raise ``ConfigError`` if the records of a method of one's own hold what no checkpoint may."""
+        """Raise the error of the last broadcast, or ``ConfigError`` if a method of one's own keeps NaN."""
+        self.books.check()
         if self._kept is not None:
             self._kept.check(self._own_states(), every_entry=True)
 

@@ -205,7 +205,6 @@ class Session:
 
         Or a method of one's own keeps what could not be loaded.
         """
-        self.loop.check()
         self.loop.rounds.check_saved()
         self.recorder.check()
 

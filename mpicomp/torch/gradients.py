@@ -235,7 +235,10 @@ class Gradients(Comparing):
         return unused_by_all(own, aggregator.transport)
 
     def _go_on(self) -> None:
-        """Go on from a state that was loaded on all ranks."""
+        """Go on from a state that was loaded on all ranks; gradients of before are no part of it."""
+        self._forget()
+        self._brought.clear()
+        self._lacking.clear()
         fragments = [] if self.local is None else self.local.fragments
         for tensors in [*self._compared, *(f.tensors for f in fragments)]:
             tensors.taken = 0

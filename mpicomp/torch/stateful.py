@@ -53,7 +53,7 @@ class Stateful(Steps):
         if self._ready:
             raise ConfigError(
                 "opt.aggregate() has averaged gradients that no step has used yet, and the saved state would "
-                "lack them: save after opt.step()."
+                "lack them: save after opt.step(), or call opt.zero_grad() to leave that step out."
             )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

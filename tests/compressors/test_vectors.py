@@ -26,7 +26,7 @@ from mpicomp.compressors import (
 from mpicomp.keys import Key
 
 KEY = Key(seed=0, round=0, worker=0, n=2)
-X = np.array([3.0, -1.0, 0.0, 2.0, -4.0, 1.0])
+X = np.array([3.0, -1.0, 0.0, 2.0, -128.0, 1.0])
 
 COMPRESSORS: list[Compressor] = [
     Identity(),
@@ -53,7 +53,7 @@ REFUSED = {
     "texts": (X.astype(str), "type <U32"),
     "times": (np.arange(6).astype("M8[s]"), r"type datetime64\[s\]"),
     "objects": (X.astype(object), "type object"),
-    "long doubles": (X.astype(np.longdouble), f"type {np.dtype(np.longdouble)}"),
+    "records": (X.view([("x", float)]), "type "),
     "a list": (X.tolist(), "x is a list"),
     "a number": (3.0, "x is a float"),
 }

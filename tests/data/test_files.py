@@ -14,7 +14,7 @@ import scipy
 
 import mpicomp
 from mpicomp.base.errors import ConfigError, DataError
-from mpicomp.data import ClassRows, load_images
+from mpicomp.data import ClassRows, load_dataset, load_images
 from mpicomp.data.cache import set_folder
 from mpicomp.data.files import DataFile
 from mpicomp.data.npy import read_npy
@@ -418,3 +418,11 @@ def test_a_path_is_never_the_name_of_a_known_set():
         Logistic(Path("digits"), lam=0.1).dimension()
     os.rename(write("libsvm", TWO), "digits")
     assert Logistic(Path("digits"), lam=0.1).fingerprint() == Logistic((X, TWO), lam=0.1).fingerprint()
+
+
+def test_a_name_that_no_file_can_have_is_no_file():
+    for name in ("a\0b", "\udc80\ud800"):
+        with pytest.raises(ConfigError, match="unknown set of images"):
+            load_images(name)
+        with pytest.raises(ConfigError, match="unknown data set"):
+            load_dataset(name)

@@ -228,7 +228,11 @@ def test_a_pipe_or_a_device_in_a_folder_is_refused(tmp_path):
     write_png(tmp_path / "a.png", np.zeros((2, 2), np.uint8))
     (tmp_path / "b.png").symlink_to(tmp_path / "a.png")
     assert len(load_grey(str(tmp_path)).pixels) == 2
-    (tmp_path / "c.png").symlink_to("/dev/zero")
+    (tmp_path / "c.png").symlink_to("/dev/null")
     for read in (read_images, load_grey):
         with pytest.raises(DataError, match=r"c\.png is a folder, a pipe or a device"):
             read(str(tmp_path))
+    (tmp_path / "c.png").unlink()
+    (tmp_path / "c.png").symlink_to(300 * "a")
+    with pytest.raises(DataError, match=r"cannot read .*c\.png: File name too long"):
+        read_images(str(tmp_path))

@@ -186,3 +186,12 @@ def test_a_state_between_aggregate_and_step_is_not_saved(tmp_path):
             saved()
     opt.step()
     save(tmp_path / "s", opt, model)
+    # Back to the saved state: what was averaged before is no part of it.
+    opt.zero_grad()
+    loss(model, 0, 2).backward()
+    opt.aggregate()
+    load(tmp_path / "s", opt, model)
+    opt.state_dict()
+    before = opt.aggregator.steps
+    opt.step()
+    assert opt.aggregator.steps == before + 1

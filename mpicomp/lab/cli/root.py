@@ -11,7 +11,7 @@ import click
 from mpicomp.base.errors import ConfigError
 from mpicomp.lab.cli.sections import SectionedGroup
 from mpicomp.lab.jobs.launch import launch
-from mpicomp.transports.launcher import launched_rank, launched_ranks
+from mpicomp.transports.launcher import STATUS, launched_by_mpi, launched_rank, launched_ranks
 
 INTERRUPTED = 130  # exit status if a signal ended the work in good order; it can be resumed
 
@@ -88,7 +88,7 @@ def show_tables(*tables: Any) -> None:
     from rich.console import Console
 
     # mpirun gives rank 0 a terminal of 80 columns, whether its own output goes to one or into a file.
-    hidden = launched_rank() is not None and "MPICOMP_TERMINAL" not in os.environ
+    hidden = launched_by_mpi() and STATUS not in os.environ  # else `launch` knows the terminal
     # In a log or a pipe as wide as a table needs to be; under `launch` COLUMNS says how wide that is.
     width = None if sys.stdout.isatty() and not hidden else 140
     # The height is of no use, but without it rich does not believe the width of a plain terminal.

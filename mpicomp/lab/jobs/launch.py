@@ -109,11 +109,12 @@ class _Job:
         deaf = {signal.SIGTERM} if launcher.vendor == "openmpi" else set()
         end = signal.SIGINT if deaf else signal.SIGTERM
         self._answers, self._requests = (signal.SIGUSR1, end), Requests()
+        closed = sys.__stdout__ is None  # a library may have opened a file of its own by that number
         before = signal.pthread_sigmask(signal.SIG_BLOCK, deaf)  # which mpirun inherits; its ranks do not
         self.mpirun = subprocess.Popen(
             command,
             env=environment,
-            stdout=subprocess.PIPE if stdout.may_fill(1) else None,
+            stdout=subprocess.DEVNULL if closed else subprocess.PIPE if stdout.may_fill(1) else None,
             stderr=subprocess.PIPE,
             start_new_session=True,
             preexec_fn=partial(_when_we_die, end),
@@ -137,7 +138,7 @@ class _Job:
         """Wait until all that mpirun has printed is passed on, or for another request: a reader may pause."""
         asked = len(self.asked)
         for source, copier in self._copiers.items():
-            while copier.is_alive() and len(self.asked) == asked:
+            while copier.is_alive() and len(self.asked) == asked < 2:
                 copier.join(_LEAVING)
                 if not select.select([source], [], [], 0)[0]:
                     break  # a process that has left the session may hold the pipe open

@@ -19,6 +19,7 @@ import numpy as np
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.given_arrays import as_array
 from mpicomp.base.units import one_line
 from mpicomp.compressors import Bernoulli, Dithering, Lossless, RandK, Unbiased
 from mpicomp.compressors.base import Array
@@ -182,21 +183,18 @@ def _checked(diagonals: Any, n: int, d: int) -> Array:
 
     Raises ``ConfigError`` unless they have the shape (n, d), and are finite and not negative.
     """
-    try:
-        found: Array = np.asarray(diagonals, dtype=float)
-    except (TypeError, ValueError):
-        found = np.empty(())
-    if found.shape != (n, d):
+    found = as_array("the result of the function diagonals of the problem's Constants", diagonals)
+    if found.shape != (n, d) or found.dtype.kind not in "fiu":
         raise ConfigError(
             f"the function diagonals of the problem's Constants gives {one_line(diagonals)}; allowed: an "
-            f"array of shape ({n}, {d}), a diagonal for each worker."
+            f"array of numbers of shape ({n}, {d}), a diagonal for each worker."
         )
     if not (np.isfinite(found).all() and (found >= 0).all()):
         raise ConfigError(
             "the function diagonals of the problem's Constants gives entries that are negative or not "
             "finite; allowed: the diagonals of matrices L_i, which have none."
         )
-    return found
+    return found.astype(np.float64)
 
 
 class WhitenedEstimate(WhitenedMethod, EstimatingMethod):

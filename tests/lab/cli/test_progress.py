@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import sys
 
 import pytest
+from rich.text import Text
 
 from mpicomp import GD, problems, run
 from mpicomp.kernels import loading
@@ -74,3 +77,30 @@ def test_a_line_says_that_ranks_start_and_rank_0_clears_it(monkeypatch, capsys):
     monkeypatch.setattr(root, "launched_rank", lambda: 0)
     root.clear_start()
     assert capsys.readouterr().err == "\x1b[2K\r"
+
+
+@pytest.mark.parametrize(
+    ("launched", "plain"),
+    [
+        ({}, False),
+        ({"OMPI_COMM_WORLD_SIZE": "2"}, True),
+        ({"OMPI_COMM_WORLD_SIZE": "2", "MPICOMP_STATUS": "status", "COLUMNS": "80"}, False),
+    ],
+    ids=["one process", "mpirun", "mpicomp launch"],
+)
+def test_tables_fit_a_terminal_but_mpirun_s_own(launched, plain, monkeypatch):
+    """A terminal of 80 columns, and a table of 100: bold and folded, or plain and whole."""
+    for name in ("COLUMNS", "TERM", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in launched.items():
+        monkeypatch.setenv(name, value)
+    here, there = pty.openpty()
+    monkeypatch.setattr(os, "get_terminal_size", lambda *descriptor: os.terminal_size((80, 25)))
+    with open(there, "w") as terminal:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        root.show_tables(Text("x" * 100, style="bold"))
+        terminal.flush()
+        shown = os.read(here, 1000).decode()
+    os.close(here)
+    assert shown.count("x") == 100
+    assert ("\x1b[1m" in shown, "x" * 100 in shown) == (not plain, plain)

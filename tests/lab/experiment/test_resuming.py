@@ -49,7 +49,7 @@ def test_resuming_runs_what_is_missing(done, tmp_path):
 
 @pytest.mark.parametrize("linked", [False, True])
 def test_files_of_the_user_beside_the_checkpoints_of_an_unfinished_run_stay(linked, tmp_path):
-    """Its checkpoints go, and what is not of them is in the way of others."""
+    """They are named, and nothing is deleted before they are moved away."""
     suite = parse_suite(SUITE.replace("seeds = [0, 1, 2]", "seeds = [0]").replace("tune = [1, 4]", ""))
     compare(suite, tmp_path / "out")
     run = tmp_path / "out" / "runs" / "gd" / "seed-0"
@@ -58,13 +58,17 @@ def test_files_of_the_user_beside_the_checkpoints_of_an_unfinished_run_stay(link
     if linked:
         kept = kept.rename(tmp_path / "elsewhere")
         (run / "checkpoint").symlink_to(kept)
-    before = {file: file.read_bytes() for file in kept.rglob("*") if file.is_file() and linked}
     for theirs in (kept / "notes.txt", next(kept.glob("round-*")) / "copy.npz"):
         theirs.write_bytes(b"the user's")
-        before[theirs] = b"the user's"
-    with pytest.raises(RecordError, match="seed-0 holds checkpoint, which would be overwritten"):
-        compare(suite, tmp_path / "out", resume=True)
-    assert {file: file.read_bytes() for file in kept.rglob("*") if file.is_file()} == before
+        before = {file: file.read_bytes() for place in (run, kept) for file in place.rglob("*.*")}
+        with pytest.raises(RecordError, match=f"{'checkpoint' if linked else theirs.name} belongs to no"):
+            compare(suite, tmp_path / "out", resume=True)
+        assert {file: file.read_bytes() for place in (run, kept) for file in place.rglob("*.*")} == before
+        theirs.unlink()
+    if linked:
+        (run / "checkpoint").unlink()
+    compare(suite, tmp_path / "out", resume=True)
+    assert (run / "summary.json").exists()
 
 
 def test_a_finished_run_that_another_job_has_begun_anew_is_missed(tmp_path):
