@@ -22,11 +22,7 @@ from mpicomp.compressors.vectors import compressing
 
 def lend(cls: type) -> None:
     """Wrap the methods below where ``cls`` defines them."""
-    careful = {
-        "compress": lambda compress: compressing(_compressing(compress)),
-        "decompress_add": _decompressing,
-        "paper_bits": _counting,
-    }
+    careful = {"compress": _compressing, "decompress_add": _decompressing, "paper_bits": _counting}
     for name in careful.keys() & vars(cls).keys():
         setattr(cls, name, careful[name](vars(cls)[name]))
 
