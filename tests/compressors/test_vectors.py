@@ -88,3 +88,29 @@ def test_a_difference_of_unsigned_integers_may_be_negative(C):
 
 def _decoded(C: Compressor, x: np.ndarray) -> np.ndarray:
     return C.decompress(C.compress(x, KEY), x.size, KEY)
+
+
+class Doubles(Compressor):
+    """A user's compressor: all numbers, as they are."""
+
+    def compress(self, x, key):
+        return x.astype(np.float64).view(np.uint8)
+
+    def decompress_add(self, buf, out, key, scale=1.0):
+        out += scale * buf.view(np.float64)
+
+    def nbytes(self, d):
+        return 8 * d
+
+    def paper_bits(self, buf, d, key):
+        return 64 * d
+
+
+def test_a_compressor_of_one_s_own_gets_vectors_of_real_numbers():
+    C = Doubles()
+    assert C.decompress(C.compress(X.astype(np.int8), KEY), X.size, KEY).tolist() == X.tolist()
+    for given, said in REFUSED.values():
+        with pytest.raises(ConfigError, match=said):
+            C.compress(given, KEY)
+    with pytest.raises(ConfigError, match="x has 6 entries and y has 1"):
+        C.compress_difference(X, X[:1], KEY)
