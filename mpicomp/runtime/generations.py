@@ -197,12 +197,11 @@ def foreign(folder: Path) -> list[Path]:
 
 
 def remove(folder: Path) -> None:
-    """Remove all generations and the files of killed saves, as far as allowed; files of others stay."""
+    """Remove all generations, as far as allowed, of a folder that holds nothing ``foreign``."""
     with suppress(OSError):
-        for _, place in [] if folder.is_symlink() else _places(folder):
-            if is_folder(place) and not place.is_symlink():
-                with suppress(OSError):
-                    _clear_one(place, [f.name for f in place.iterdir() if _OURS.fullmatch(f.name)], gone=True)
+        for _, place in _places(folder):
+            with suppress(OSError):
+                _clear_one(place, [f.name for f in place.iterdir() if _OURS.fullmatch(f.name)], gone=True)
         folder.rmdir()
 
 
