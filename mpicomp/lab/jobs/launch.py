@@ -54,7 +54,7 @@ def launch(ranks: int, arguments: Sequence[str], survive: bool = False) -> int:
     launcher = launcher.surviving() if survive else launcher
     with TemporaryDirectory() as folder:
         status = Path(folder) / "status"
-        environment = launcher.environment() | _home() | os.environ | _terminal() | {STATUS: str(status)}
+        environment = launcher.environment() | os.environ | _terminal() | {STATUS: str(status)}
         environment |= SURVIVING if survive else {}
         job = _Job(launcher, launcher.command(ranks, *interpreter(*arguments)), environment, status)
         job.wait(_patience(ranks))
@@ -71,12 +71,6 @@ def _refuse_beyond_memory(ranks: int, launcher: Launcher) -> None:
             f"ranks={ranks}; allowed: at most {room} on this host of {memory / 1e9:.3g} GB. Take about "
             "as many ranks as cores: each may host many workers."
         )
-
-
-def _home() -> dict[str, str]:
-    """HOME as the system's list of users has it: without one, Open MPI's ranks do not start."""
-    home = os.path.expanduser("~")
-    return {"HOME": home if os.path.isabs(home) else "/"}
 
 
 def _terminal() -> dict[str, str]:

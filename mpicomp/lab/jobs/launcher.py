@@ -51,18 +51,21 @@ class Launcher:
 
     def environment(self) -> dict[str, str]:
         """Variables with which this launcher runs as root, with more ranks than cores, and starts fast."""
+        return _home() | _threads() | self._own()
+
+    def _own(self) -> dict[str, str]:
+        """The variables of this launcher's vendor."""
         if self.vendor == "mpich":  # without it, waiting ranks keep the others from the cores they share
-            return _threads() | {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
+            return {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
         if self.vendor == "slurm":  # without it, the other ranks wait for one that has died
-            return _threads() | OPENMPI_4 | {"SLURM_KILL_BAD_EXIT": "1"}
+            return OPENMPI_4 | {"SLURM_KILL_BAD_EXIT": "1"}
         if self.vendor != "openmpi":
-            return _threads()
+            return {}
         root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         if self.major < 5:
-            return _threads() | OPENMPI_4 | _YIELDING | root | {"OMPI_MCA_rmaps_base_oversubscribe": "1"}
+            return OPENMPI_4 | _YIELDING | root | {"OMPI_MCA_rmaps_base_oversubscribe": "1"}
         return (
-            _threads()
-            | _YIELDING
+            _YIELDING
             | root
             | {
                 "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
@@ -72,6 +75,12 @@ class Launcher:
                 "OMPI_MCA_btl": "self,sm,tcp",
             }
         )
+
+
+def _home() -> dict[str, str]:
+    """HOME as the system's list of users has it: without one, Open MPI does not even say its version."""
+    home = os.path.expanduser("~")
+    return {"HOME": home if os.path.isabs(home) else "/"}
 
 
 def _threads() -> dict[str, str]:
@@ -99,9 +108,12 @@ def find_launcher() -> Launcher:
             "your cluster's MPI module, or leave --ranks out to run in one process."
         )
     try:
-        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60).stdout
+        asked = subprocess.run(
+            [path, "--version"], env=_home() | os.environ, capture_output=True, text=True, timeout=60
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ConfigError(f"{path} cannot be run: {error}.") from None
+    said = asked.stdout
     banner = said.strip().splitlines()[0] if said.strip() else ""
     given = tuple(options)
     if "Open MPI" in said or "prterun" in said.lower() or "OpenRTE" in said:
