@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from mpicomp import kernels
 from mpicomp.base.arrays import Indices, StreamName, Words
+from mpicomp.base.errors import ConfigError
 from mpicomp.kernels.definition.permutation import SMALL
 
 P = ParamSpec("P")
@@ -76,12 +77,22 @@ class Stream(NamedTuple):
         return scipy.special.ndtri(self.uniform(count))
 
     def below(self, bound: int) -> int:
-        """An integer in {0, .., bound-1}, uniform but for a bias below bound / 2^64."""
+        """An integer in {0, .., bound-1}, uniform but for a bias below bound / 2^64.
+
+        Raises ``ConfigError`` for a bound below 1.
+        """
+        if bound < 1:
+            raise ConfigError(f"bound = {bound!r} of a draw; allowed: integers of at least 1.")
         lo, hi = (int(w) for w in self.words(2))
         return ((hi << 32 | lo) * bound) >> 64
 
     def coin(self, p: float) -> bool:
-        """True with probability p, where p is rounded up to a multiple of 2^-32."""
+        """True with probability p, where p is rounded up to a multiple of 2^-32.
+
+        Raises ``ConfigError`` for a p outside [0, 1].
+        """
+        if not 0 <= p <= 1:
+            raise ConfigError(f"p = {p!r} of a coin; allowed: a probability in [0, 1].")
         return _coin(self, p)
 
     def permutation(self, d: int, start: int, stop: int) -> Indices:

@@ -6,6 +6,7 @@ counts at six standard deviations.
 
 from __future__ import annotations
 
+import math
 from itertools import combinations, permutations
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2, norm
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.kernels.definition.permutation import SMALL
 from mpicomp.kernels.definition.philox import words
 from mpicomp.keys import Key, Stream, cached_draw, clear_cached_draws, odds
@@ -178,6 +180,12 @@ def test_normals_are_normal():
 def test_below_stays_below(bound):
     assert Constant(0, (0, 0, 0)).below(bound) == 0
     assert Constant(2**32 - 1, (0, 0, 0)).below(bound) == bound - 1
+
+
+@pytest.mark.parametrize("draw", [lambda s: s.below(0), lambda s: s.coin(math.nan), lambda s: s.coin(1.1)])
+def test_a_draw_from_nothing_is_refused(draw):
+    with pytest.raises(ConfigError, match="allowed: "):
+        draw(Key(seed=0, round=0, worker=None, n=1).shared("nothing"))
 
 
 def test_below_is_uniform():

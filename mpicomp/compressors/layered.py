@@ -70,7 +70,8 @@ class Layered(Compressor):
     If all are contractive, alpha = min alpha_p; if all are absolute, delta = sum_p delta_p.
 
     Wire: the parts' messages, in the order of the parts.  A message whose size follows from the size of its
-    part is sent as it is.  Any other is preceded by its length (LEB128), unless it is the last.
+    part is sent as it is.  Any other is preceded by its length (LEB128), unless it is the last.  Where
+    ``decompress_add`` refuses the message of a part, it has added those of the parts before.
 
     Raises ``ConfigError`` if the compressors are of no common kind.  ``bound`` raises it if a pattern matches
     no part, or a part has no compressor.  Its use raises it if it is not bound, or is bound to parts whose

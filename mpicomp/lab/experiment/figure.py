@@ -16,7 +16,7 @@ from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.base.units import human_bytes
 from mpicomp.lab.experiment.canvas import curve_style, plain_axes, plain_label, plain_title, without_tex
 from mpicomp.lab.experiment.layout import complete, letters, panels_of
-from mpicomp.lab.experiment.styling import FARTHEST, PLAIN, STYLES, Look, Style
+from mpicomp.lab.experiment.styling import FARTHEST, PLAIN, STYLES, Look, Range, Style
 from mpicomp.problems import Problem
 from mpicomp.runtime.record import Row
 
@@ -249,12 +249,16 @@ def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -
 
 
 def _limit(axes: Axes, look: Look) -> None:
-    """Set the limits that were asked for.  Raises ``ConfigError`` for 0 or less on a logarithmic y axis."""
+    """Set the limits that were asked for.
+
+    Raises ``ConfigError`` for 0 or less on a logarithmic y axis, and for one end beyond all curves.
+    """
     if look.xlim is not None:
         low, high = look.xlim
         if axes.get_xscale() == "log" and low is not None and low <= 0:
             axes.set_xscale("linear")  # who asks for 0 asks for an axis that has it
         axes.set_xlim(low, high)
+        _refuse_reversed("xlim", axes.get_xlim(), look.xlim)
     if look.ylim is not None:
         if axes.get_yscale() == "log" and any(end is not None and end <= 0 for end in look.ylim):
             raise ConfigError(
@@ -262,6 +266,16 @@ def _limit(axes: Axes, look: Look) -> None:
                 "such as 1e-8:1. The axis of y = f is not logarithmic."
             )
         axes.set_ylim(*look.ylim)
+        _refuse_reversed("ylim", axes.get_ylim(), look.ylim)
+
+
+def _refuse_reversed(name: str, axis: tuple[float, float], given: Range) -> None:
+    """Raise ``ConfigError`` if the one end that was given lies beyond the end that the curves give."""
+    low, high = axis
+    if low >= high:
+        shown = ":".join("" if end is None else f"{end:g}" for end in given)
+        where = f"ends at {high:g}" if given[1] is None else f"begins at {low:g}"
+        raise ConfigError(f"{name} = {shown!r}; allowed: an end on this axis, which {where}; or both ends.")
 
 
 def _draw_panel(

@@ -194,6 +194,13 @@ def test_limits_are_those_that_were_asked_for(comparison):
     assert (axes.get_xlim(), axes.get_ylim()) == ((0, 20), (free.get_ylim()[0], 1))
 
 
+@pytest.mark.parametrize("given", [{"xlim": "1e6:"}, {"xlim": ":-5"}, {"ylim": ":1e-90"}, {"ylim": "1e9:"}])
+def test_one_end_beyond_the_curves_is_refused(comparison, given):
+    """The axis was drawn from right to left."""
+    with pytest.raises(ConfigError, match=r"allowed: an end on this axis, which (ends|begins) at .*"):
+        comparison.plot(x="rounds", **given)
+
+
 @pytest.mark.parametrize("y", ["f", "f-f*", "gradient"])
 def test_values_near_the_largest_float_are_left_out(picture, y):
     """matplotlib raised an error of its own: it has no ticks for them."""
