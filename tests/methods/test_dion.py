@@ -20,7 +20,6 @@ from mpicomp.methods import Dion
 from mpicomp.problems import MLP, Noisy, Quadratics
 from mpicomp.text.config import parse_method, to_text
 from tests.methods.test_powersgd_layers import Layers
-from tests.methods.test_saddle import on_batches, on_everything
 from tests.reference.dion import dion, orth
 from tests.support.trajectories import (
     ROUNDS,
@@ -29,6 +28,8 @@ from tests.support.trajectories import (
     assert_close,
     gradients,
     integers,
+    on_batches,
+    on_everything,
     squares,
     start,
     trajectory,

@@ -1,4 +1,4 @@
-"""PowerSGD layer by layer: without ``rows``, the matrices are the parts of x.  One matrix: test_saddle.py.
+"""PowerSGD layer by layer: without ``rows``, the matrices are the parts of x.  One matrix: test_powersgd.py.
 
 Its step t is our rounds 2t and 2t+1.  The first Q of all matrices is drawn with the key of round 0.
 """

@@ -1,13 +1,10 @@
-"""A run's record on disk: resuming from it, whole, damaged or of an older version, and disks that refuse."""
+"""Resuming a run from its folder: the run goes on as if it had not been interrupted, or is refused."""
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -18,10 +15,15 @@ from mpicomp.compressors import PermK
 from mpicomp.lab.experiment.run_tables import phases_table, summary_table
 from mpicomp.problems import Objective, Problem
 from mpicomp.runtime.record import Recorder, read_rows
-from mpicomp.transports.local import Local
-from tests.support.running import METHOD, PROBLEM, N, every_method, interrupted, largest_file, outcome, run
-
-# --- resuming ---
+from tests.support.running import (
+    METHOD,
+    PROBLEM,
+    every_method,
+    file_of,
+    interrupted,
+    outcome,
+    run,
+)
 
 
 @every_method
@@ -188,80 +190,6 @@ def test_a_killed_run_resumes_from_its_last_checkpoint(tmp_path):
     assert outcome(last) == outcome(run(every=4))
 
 
-def generations(folder):
-    return sorted(int(path.name.removeprefix("round-")) for path in (folder / "checkpoint").iterdir())
-
-
-@pytest.fixture
-def stopped(tmp_path):
-    """A run interrupted in round 30 with checkpoints every 10 rounds."""
-    interrupted(30, out=tmp_path / "run", checkpoint_every=10)
-    return tmp_path / "run"
-
-
-def file_of(folder, round, name):
-    """The file of a generation whose name matches ``name``, or the generation's folder."""
-    place = folder / "checkpoint" / f"round-{round}"
-    (path,) = place.glob(name) if name else [place]
-    return path
-
-
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0x10
-    path.write_bytes(content)
-
-
-def truncate(path):
-    path.write_bytes(path.read_bytes()[:-20])
-
-
-def empty(path):
-    path.write_bytes(b"")
-
-
-def remove(path):
-    path.unlink()
-
-
-DAMAGE = [
-    *[
-        (name, damage)
-        for name in ("part-0-*.npz", "manifest.json")
-        for damage in (flip, truncate, empty, remove)
-    ],
-    ("", shutil.rmtree),
-]
-
-
-def test_two_generations_are_kept(stopped):
-    assert generations(stopped) == [20, 30]
-    assert not list(stopped.rglob("*.tmp"))
-
-
-@pytest.mark.parametrize(("name", "damage"), DAMAGE, ids=lambda v: getattr(v, "__name__", v))
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(name, damage, stopped):
-    damage(file_of(stopped, 30, name))
-    started = []
-    last = run(out=stopped, resume=True, progress=lambda round, row: started.append(round))
-    assert started[0] == 21
-    assert outcome(last) == outcome(run())
-
-
-@pytest.mark.parametrize("damage", [flip, truncate, empty, remove])
-@pytest.mark.parametrize("name", ["part-0-*.npz", "manifest.json"])
-def test_without_a_sound_checkpoint_the_files_are_named(name, damage, stopped):
-    path = file_of(stopped, 30, name)
-    for round in (20, 30):
-        damage(file_of(stopped, round, name))
-    rows = (stopped / "rows.csv").read_text()
-    with pytest.raises(RecordError) as caught:
-        run(out=stopped, resume=True)
-    named = f"round-30/{path.name}" if (name, damage) != ("manifest.json", remove) else "checkpoint"
-    assert named in str(caught.value)
-    assert (stopped / "rows.csv").read_text() == rows
-
-
 @pytest.mark.parametrize(
     ("field", "changed"),
     [
@@ -351,37 +279,6 @@ def test_resume_none_begins_again_what_ended_before_its_first_checkpoint(tmp_pat
     assert [line.split(",")[0] for line in rows[1:]] == ["0", "10", "20", "30", "40"]
 
 
-def test_a_lost_table_is_missed_and_put_back_the_run_goes_on(stopped):
-    table = stopped / "rows.csv"
-    rows = table.read_bytes()
-    table.unlink()
-    with pytest.raises(RecordError, match=r"rows\.csv: No such file.*Put them back, or start in another"):
-        run(out=stopped, resume=True)
-    table.write_bytes(rows)
-    assert outcome(run(out=stopped, resume=True)) == outcome(run())
-
-
-def test_a_table_that_has_lost_rows_is_missed_and_put_back_the_run_goes_on(stopped):
-    """Of a crash, or a copy that was broken off: a run had gone on, and its curve had a hole or no start."""
-    table = stopped / "rows.csv"
-    rows = table.read_bytes()
-    head, *lines = rows.splitlines(keepends=True)
-    for held, kept in (("no rows", []), ("rows from round 0 to", lines[:-1]), ("rows from round", lines[1:])):
-        table.write_bytes(b"".join([head, *kept]))
-        with pytest.raises(RecordError, match=rf"rows\.csv holds {held}.* and the run had recorded 0 to 30"):
-            run(out=stopped, resume=True)
-    table.write_bytes(rows)
-    assert outcome(run(out=stopped, resume=True)) == outcome(run())
-
-
-def test_rows_of_a_run_whose_rounds_of_rows_have_changed_are_not_missed(tmp_path):
-    run(rounds=20, every=5, out=tmp_path / "run")
-    run(rounds=30, every=7, out=tmp_path / "run", resume=True)
-    run(rounds=35, at=[3, 31], out=tmp_path / "run", resume=True)
-    rows = read_rows(tmp_path / "run" / "rows.csv")
-    assert [row.round for row in rows] == [0, 5, 10, 15, 21, 28, 31, 35]
-
-
 @pytest.mark.parametrize("value", [-1, 2.5, "3"])
 def test_checkpoint_every_is_checked(value, tmp_path):
     with pytest.raises(ConfigError, match="checkpoint_every"):
@@ -411,133 +308,6 @@ def test_a_resume_that_is_refused_leaves_no_trace(tmp_path):
     for expected in (1, 2):
         run(out=folder, resume=True)
         assert len(json.loads((folder / "run.json").read_text())["resumed"]) == expected
-
-
-# --- a disk that refuses ---
-
-
-@pytest.mark.parametrize(
-    "place", ["file/run", "file", "x" * 300, "/proc/run", "/dev/null/run"], ids=lambda p: p[:20]
-)
-def test_a_folder_that_cannot_be_made_is_named(place, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(RecordError) as caught:
-        run(out=tmp_path / place)
-    assert str(tmp_path / place) in str(caught.value)
-
-
-def test_a_table_that_cannot_be_written_is_named(tmp_path):
-    """The disk is full once run.json is there."""
-    folder = tmp_path / "run"
-    with ExitStack() as until_later:
-
-        class Full(Local):
-            def raise_on_all(self, action):
-                result = super().raise_on_all(action)
-                if (folder / "run.json").exists():
-                    until_later.enter_context(largest_file(10))
-                return result
-
-        with pytest.raises(RecordError, match=r"cannot write .*rows\.csv"):
-            run(out=folder, transport=Full(N))
-
-
-def test_rows_written_before_the_disk_was_full_are_kept(tmp_path):
-    whole = run(every=1, rounds=200)
-    with largest_file(4000), pytest.raises(RecordError, match=r"rows\.csv"):
-        run(every=1, rounds=200, out=tmp_path / "run")
-    kept = [replace(row, seconds=0.0) for row in read_rows(tmp_path / "run" / "rows.csv")]
-    assert len(kept) > 10
-    assert kept == outcome(whole)[-1][: len(kept)]
-
-
-def test_resuming_on_a_full_disk_loses_nothing(stopped):
-    """The rows and the checkpoints of the run before are still there."""
-    rows = read_rows(stopped / "rows.csv")
-    with largest_file(100), pytest.raises(RecordError, match="cannot write"):
-        run(out=stopped, resume=True)
-    assert read_rows(stopped / "rows.csv")[:3] == rows[:3]
-    assert outcome(run(out=stopped, resume=True)) == outcome(run())
-
-
-@pytest.mark.parametrize("limit", [0, 300, 1500])
-def test_checkpoints_on_a_full_disk(limit, tmp_path):
-    """The part or the manifest cannot be written: the file is named, and no half of a generation counts."""
-    folder = tmp_path / "run"
-    with ExitStack() as until_later:
-
-        def fill(round, row):
-            if round == 15:
-                until_later.enter_context(largest_file(limit))
-
-        with pytest.raises(RecordError, match=r"cannot write .*/round-20/(part-0-.*\.npz|manifest\.json)"):
-            run(every=100, out=folder, checkpoint_every=10, progress=fill)
-    assert not list(folder.rglob("*.tmp"))
-    started = []
-    last = run(every=100, out=folder, resume=True, progress=lambda round, row: started.append(round))
-    assert started[0] == 11
-    assert outcome(last) == outcome(run(every=100))
-
-
-def test_a_checkpoint_folder_that_cannot_be_made_is_named(tmp_path):
-    def obstruct(round, row):
-        if round == 1:
-            (tmp_path / "run" / "checkpoint").write_text("in the way")
-
-    with pytest.raises(RecordError, match="checkpoint"):
-        run(out=tmp_path / "run", progress=obstruct)
-
-
-def test_a_table_cut_off_anywhere_is_read_up_to_its_last_whole_line(tmp_path):
-    """Also where it is cut inside the last number, and what is left looks like a number."""
-    run(out=tmp_path / "run")
-    path = tmp_path / "run" / "rows.csv"
-    content, rows = path.read_bytes(), read_rows(path)
-    last = content.rstrip(b"\n").rindex(b"\n") + 1
-    for end in range(last, len(content)):
-        path.write_bytes(content[:end])
-        assert read_rows(path) == rows[:-1], content[last:end]
-
-
-# --- what older versions have written ---
-
-
-def _without(path, column):
-    """Take a column out of a table."""
-    with open(path, newline="") as file:
-        table = list(csv.DictReader(file))
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, [name for name in table[0] if name != column], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({k: v for k, v in row.items() if k != column} for row in table)
-
-
-def test_rows_without_the_column_are_refused_by_name(tmp_path):
-    """And not taken for a table without rows."""
-    run(out=tmp_path / "run", checkpoint_every=10)
-    rows = tmp_path / "run" / "rows.csv"
-    _without(rows, "paper_bits_down")
-    with pytest.raises(RecordError, match=r"rows.csv has no column paper_bits_down: another version"):
-        read_rows(rows)
-    kept = rows.read_bytes()
-    with pytest.raises(RecordError, match=r"no column paper_bits_down|checkpoint format"):
-        run(out=tmp_path / "run", resume=True, rounds=60)
-    assert rows.read_bytes() == kept
-
-
-def test_a_checkpoint_of_the_format_before_is_refused_by_name(tmp_path):
-    run(out=tmp_path / "run", checkpoint_every=10)
-    for path in (tmp_path / "run" / "checkpoint").glob("round-*/manifest.json"):
-        content = json.loads(path.read_bytes().splitlines()[0]) | {"format": 4}
-        text = json.dumps(content)
-        path.write_text(f"{text}\n{sha256(text.encode()).hexdigest()}\n")
-    with pytest.raises(RecordError, match="checkpoint format 4; this version reads"):
-        run(out=tmp_path / "run", resume=True, rounds=60)
-
-
-def test_an_empty_table_has_no_rows(tmp_path):
-    (tmp_path / "rows.csv").write_text("")
-    assert read_rows(tmp_path / "rows.csv") == []
 
 
 def test_a_target_met_in_an_irregular_last_round_is_met_when_that_run_is_resumed(tmp_path):

@@ -56,6 +56,13 @@ def outcome(result):
     )
 
 
+def file_of(folder, round, name):
+    """The file of a generation whose name matches ``name``, or the generation's folder."""
+    place = folder / "checkpoint" / f"round-{round}"
+    (path,) = place.glob(name) if name else [place]
+    return path
+
+
 @contextmanager
 def largest_file(nbytes):
     """No file may grow beyond ``nbytes``: a process that writes more sees a full disk."""

@@ -392,3 +392,17 @@ BY_HAND = [
     (Natural(), 1 / 8, 1 / 32),
     (Quantized(RandK(3), Natural()), 7 / 2, 7 / 8),
 ]
+
+
+def on_batches(problem: Problem, n: int, batch: int, seed: int, rounds_a_step: int = 1) -> list:
+    """For each worker, (step, x) -> its gradient at x on the batch of that step."""
+
+    def gradient(i):
+        f = problem.objective(i, n)
+        return lambda t, x: f.batch_grad(x, batch, Key(seed, rounds_a_step * t, i, n).private("batch"))
+
+    return [gradient(i) for i in range(n)]
+
+
+def on_everything(problem: Problem, n: int) -> list:
+    return [lambda t, x, g=g: g(x) for g in gradients(problem, n)]
