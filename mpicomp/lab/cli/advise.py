@@ -28,7 +28,7 @@ from mpicomp.lab.cli.root import cli
 @click.option("--mu", type=Positive(), help="Constant with which every f_i is strongly convex.")
 @click.option("--batch", type=int, help="Number of samples in a worker's batch.  [default: all]")
 @click.option("--up-only", is_flag=True, help="Count only bytes up, as if sending down cost nothing.")
-@click.option("--alike", is_flag=True, help="The workers have similar data.")
+@click.option("--alike", is_flag=True, help="Also recommend methods that need workers with similar data.")
 def advise(**asked: Any) -> None:
     """Recommend methods for your workers and link.
 

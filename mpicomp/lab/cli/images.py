@@ -58,7 +58,11 @@ def images() -> None:
     "--hidden", type=click.IntRange(1), help="Number of hidden units.  [default: 32; 128 in a full model]"
 )
 @click.option("--method", help="The method, such as 'ef21sgdm(C=topk(k=0.05), gamma=1, eta=0.1, batch=512)'.")
-@click.option("--stages", type=Stages(), help="Step sizes, each with its rounds, such as 1:5000,0.3:3000.")
+@click.option(
+    "--stages",
+    type=Stages(),
+    help="Step sizes, each with its rounds, such as 1:5000,0.3:3000: they replace the method's.",
+)
 @click.option("--workers", type=click.IntRange(1), default=4, help="Number of workers.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of x0 and of all random draws.")
 @ranks_option
