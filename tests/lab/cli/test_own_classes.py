@@ -121,7 +121,8 @@ def test_ranks_import_no_library_from_the_current_folder(tmp_path):
     command = [sys.executable, "-P", "-m", "mpicomp"]
     run = ["run", "--problem", "quadratics(d=4)", "--method", "gd", "--rounds", "1", "--ranks", "2"]
     ran = subprocess.run([*command, *run], cwd=tmp_path, capture_output=True, text=True)
-    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""
     for program in (["-m", "helper"], ["-c", "import helper"]):
         ran = subprocess.run([*command, "launch", "--ranks", "2", *program], cwd=tmp_path)
         assert ran.returncode == 0
