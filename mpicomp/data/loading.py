@@ -59,8 +59,9 @@ def stamp_of(name: str) -> Stamp | None:
             before = Path(name.rpartition(":")[0])
             if is_file(before):
                 raise DataError(
-                    f"{name!r} names a column of {before}, and only files have columns whose names end in "
-                    ".csv or .tsv, perhaps with .gz, .bz2 or .xz after it. Rename the file."
+                    f"{name!r} names a column of {before}, and only files whose names end in .csv or .tsv, "
+                    "perhaps with .gz, .bz2 or .xz after it, have columns. If it is such a file, rename it; "
+                    f"a .npz or LIBSVM file has its own y: write {str(before)!r}."
                 )
             return None
         status = path.stat()
