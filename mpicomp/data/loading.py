@@ -28,7 +28,7 @@ from mpicomp.data.images import Images
 from mpicomp.data.own import ClassRows, own_dataset
 from mpicomp.data.sets import KNOWN, KNOWN_IMAGES
 
-READERS = 6  # the version of the readers of files: with another number all files are parsed again
+READERS = 7  # the version of the readers of files: with another number all files are parsed again
 Made = TypeVar("Made")
 Stamp = tuple[Path, int, int]  # a file, its size, and the time of its last change
 
