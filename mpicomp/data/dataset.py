@@ -67,7 +67,8 @@ class Dataset(Named):
             found = ", ".join(f"{c:g}" for c in classes[:10]) + (", ..." if len(classes) > 10 else "")
             raise DataError(
                 f"{name} has {len(classes)} label classes ({found}); these problems need exactly two. "
-                "Keep two of the classes, or merge them into two."
+                "Keep two of the classes, or take softmax or mlp; for least squares, write numbers y to a "
+                ".npz or CSV file."
             )
         return Dataset.made(name, X, np.where(labels == classes[1], 1.0, -1.0))
 

@@ -28,7 +28,7 @@ from mpicomp.data.images import Images
 from mpicomp.data.own import ClassRows, own_dataset
 from mpicomp.data.sets import KNOWN, KNOWN_IMAGES
 
-READERS = 6  # the version of the readers of files: with another number all files are parsed again
+READERS = 7  # the version of the readers of files: with another number all files are parsed again
 Made = TypeVar("Made")
 Stamp = tuple[Path, int, int]  # a file, its size, and the time of its last change
 
@@ -59,8 +59,9 @@ def stamp_of(name: str) -> Stamp | None:
             before = Path(name.rpartition(":")[0])
             if is_file(before):
                 raise DataError(
-                    f"{name!r} names a column of {before}, and only files have columns whose names end in "
-                    ".csv or .tsv, perhaps with .gz, .bz2 or .xz after it. Rename the file."
+                    f"{name!r} names a column of {before}, and only files whose names end in .csv or .tsv, "
+                    "perhaps with .gz, .bz2 or .xz after it, have columns. If it is such a file, rename it; "
+                    f"a .npz or LIBSVM file has its own y: write {str(before)!r}."
                 )
             return None
         status = path.stat()

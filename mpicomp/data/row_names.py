@@ -14,7 +14,8 @@ from mpicomp.base.errors import DataError
 # Names that pandas (with one or several lines of names) and janitor give to a column without a name.
 NAMELESS = re.compile(r"(Unnamed: \d+(\.\d+)*(_level_\d+)?|unnamed_\d+)*", flags=re.IGNORECASE)
 KEYS = re.compile(
-    r"id|index|level_\d+|__index_level_\d+__|row|row_?id|row_?names|row_?nr|row_?num(ber)?",
+    r"(.*[_ .-])?id|(?-i:.*[a-z](Id|ID))|"  # patient_id, PassengerId, customerID; not acid
+    r"index|level_\d+|__index_level_\d+__|row|rowid|row_?names|row_?nr|row_?num(ber)?",
     flags=re.IGNORECASE,
 )
 # Names that R, readr, tibble and data.table give to row numbers.  Features have them too: the values decide.

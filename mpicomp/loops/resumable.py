@@ -217,7 +217,7 @@ class Resumable(Stepping):
         for name in {**theirs, **self._config}:
             there, here = theirs.get(name), self._config.get(name)
             if not isinstance(there, str | None) or there != here:
-                then, now = from_difference(str(there), str(here))
+                then, now = from_difference(*("not given" if v is None else str(v) for v in (there, here)))
                 raise ConfigError(
                     f"the state is of another run: {name} is {then} there and {now} here."
                     f"{checkpoint.remedy(name, there)}"

@@ -153,7 +153,7 @@ def _refuse_other(place: Path, theirs: dict[str, str], config: dict[str, str]) -
     for field in {**theirs, **config}:
         there, here = theirs.get(field), config.get(field)
         if there != here:
-            then, now = from_difference(str(there), str(here))
+            then, now = from_difference(*("not given" if v is None else v for v in (there, here)))
             raise RecordError(
                 f"{place} belongs to another run: {field} is {then} there and {now} here."
                 f"{remedy(field, there)}"

@@ -125,8 +125,8 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
     bits, others = parse_rate(link), (ranks - 1) / ranks
     dense = 8 * 2 * 4 * d * others / bits
     told = (
-        f"{d} parameters in float32 take {human_time(dense)} on a link of {link}, up and down, and a step "
-        f"takes {human_time(step_seconds)}."
+        f"{d} parameters in float32 take {human_time(dense)}, up and down, between {ranks} hosts with "
+        f"links of {link}, and a step takes {human_time(step_seconds)}."
     )
     if dense <= NEGLIGIBLE * step_seconds:
         return Recipe(DCGD(Identity()), SERVER, None, (told, "That is below 5 % of a step: nothing to gain."))

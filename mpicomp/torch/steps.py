@@ -16,6 +16,14 @@ from mpicomp.transports.calls import Operation
 class Steps(Gradients):
     """The steps of ``inner``: by the mean gradient or, with ``local``, by a rank's own."""
 
+    @property
+    def steps(self) -> int:
+        """The number of steps so far, also after ``mpicomp.torch.load``; those left out are counted."""
+        total = self._whole.steps + self._whole.skipped if self._whole else 0
+        if self.local is not None:
+            return total + self.local.steps
+        return total + self.aggregator.steps + self.aggregator.skipped
+
     @torch.compiler.disable  # compressing and sending is not torch's to trace
     def step(self, closure: Closure | None = None) -> Any:
         """Average the gradients, unless ``aggregate`` did, and take the inner optimiser's step; collective.

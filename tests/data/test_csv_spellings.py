@@ -109,7 +109,22 @@ REFUSED = [
     ),
     *(
         (f"a,{name},label\n5,31,0\n7,12,1\n".encode(), f"column {name!r} holds another integer in each row")
-        for name in ("__index_level_0__", "level_0", "level_1", "row_nr", "row_number", "RowNumber", "rownum")
+        for name in (
+            "__index_level_0__",
+            "level_0",
+            "level_1",
+            "row_nr",
+            "row_number",
+            "RowNumber",
+            "rownum",
+            "patient_id",
+            "PassengerId",
+            "customerID",
+            "Sample ID",
+            "rowid",
+            "row_id",
+            "x.id",
+        )
     ),
     *(
         (f"{name},a,label\n7,5,0\n9,7,1\n".encode(), "column 1 has no name")
@@ -261,12 +276,22 @@ def test_the_suffix_names_the_separator_whatever_the_compression(form, separator
         assert (X.tolist(), y.tolist()) == (ROWS, ["x,\ty", "dog"])
 
 
+@pytest.mark.parametrize("name", ["acid", "grid", "AMINOACID", "ids", "idle", "Identity"])
+def test_a_name_that_only_ends_in_id_is_a_feature(name):
+    X, _ = read("t.csv:label", f"a,{name},label\n5,31,0\n7,12,1\n".encode())
+    assert X.tolist() == [[5, 31], [7, 12]]
+
+
+def test_a_key_with_a_value_twice_is_a_feature():
+    X, _ = read("t.csv:label", b"patient_id,a,label\n3,1,0\n3,2,1\n")
+    assert X.tolist() == [[3, 1], [3, 2]]
+
+
 def test_a_file_that_has_no_columns_by_its_name_is_named():
     for name in ("f.txt", "f", "f.csv.zip"):
         with open(name, "wb") as file:
             file.write(CSV)
         for read_data in (load_dataset, load_images):
-            with pytest.raises(
-                DataError, match=rf"'{name}:label' names a column of {name}, and only.*Rename"
-            ):
+            said = rf"'{name}:label' names a column of {name}, and only.*rename it; .*write '{name}'\."
+            with pytest.raises(DataError, match=said):
                 read_data(f"{name}:label")

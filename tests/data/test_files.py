@@ -105,6 +105,11 @@ def test_least_squares_on_libsvm_keeps_minus_and_plus_one():
     assert set(LeastSquares(write("libsvm", TWO), lam=0.1).dataset().y) == {-1, 1}
 
 
+def test_least_squares_on_libsvm_with_other_numbers_says_where_they_are_read():
+    with pytest.raises(DataError, match=r"exactly two.*for least squares, write numbers y to a \.npz or CSV"):
+        LeastSquares(write("libsvm", REAL), lam=0.1).dataset()
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_the_autoencoder_takes_rows_without_their_labels(form):
     file, matrix = Autoencoder(write(form, REAL), r=2), Autoencoder(X, r=2)
@@ -400,7 +405,7 @@ def test_a_file_that_an_older_reader_cached_is_parsed_again():
         file.write("a,label\n1,0\n2,1\n")
     rows = load_images("f.csv:label")
     (entry,) = set_folder("x").parent.iterdir()
-    assert entry.name.startswith("file6-") and rows.X.tolist() == [[1], [2]]
+    assert entry.name.startswith("file7-") and rows.X.tolist() == [[1], [2]]
 
 
 @pytest.mark.parametrize("form", FORMS)

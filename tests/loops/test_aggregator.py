@@ -342,7 +342,7 @@ def test_a_state_of_another_run_is_refused():
 
 def test_a_state_in_blocks_is_refused_without_them():
     state = Aggregator(EF14(TopK(k=2)), np.zeros(8), server="sharded", blocks=2).state()
-    with pytest.raises(ConfigError, match="blocks is 2 there and None here"):
+    with pytest.raises(ConfigError, match="blocks is 2 there and not given here"):
         Aggregator(EF14(TopK(k=2)), np.zeros(8)).restore(state)
 
 

@@ -222,7 +222,7 @@ def test_divergence_is_noticed_without_f_where_a_gradient_is_not_finite():
 @pytest.mark.parametrize("observe", [12, "never"])
 def test_what_was_observed_is_observed_when_resumed(observe, tmp_path):
     interrupted(17, problem=SAMPLES, observe=observe, out=tmp_path / "run")
-    with pytest.raises(RecordError, match=f"observe is {observe} there and None here"):
+    with pytest.raises(RecordError, match=f"observe is {observe} there and not given here"):
         run(problem=SAMPLES, out=tmp_path / "run", resume=True)
     last = run(problem=SAMPLES, observe=observe, out=tmp_path / "run", resume=True)
     assert outcome(last) == outcome(run(problem=SAMPLES, observe=observe))

@@ -87,6 +87,13 @@ def test_what_it_prints_is_what_it_makes():
         assert opt.aggregator.method == made.aggregator.method and opt.local.schedule == made.local.schedule
 
 
+def test_what_it_prints_names_the_hosts():
+    """8 (n - 1) / n · 8 d bits over 100 Mbit/s."""
+    for ranks, time in ((4, "480 ms"), (16, "600 ms")):
+        text = str(recipe(linear(), link="100mbit", step_seconds=0.1, ranks=ranks))
+        assert f"take {time}, up and down, between {ranks} hosts with links of 100mbit" in text
+
+
 def test_a_model_of_which_only_the_head_is_trained():
     model = network()
     *body, weight, bias = model.parameters()

@@ -60,6 +60,28 @@ def test_saved_on_either_side_it_goes_on(settings, at, tmp_path):
         made(start_after=2, **settings)[2].load_state_dict(two.state_dict())
 
 
+@pytest.mark.parametrize("settings", [*SETTINGS, {"start_after": 3}], ids=str)
+def test_the_steps_are_counted_and_saved(settings, tmp_path):
+    """Each call of ``step`` is one, whether or not it exchanges anything; so is one that was left out."""
+    first = settings.get("start_after", 0)
+    if "sync_every" not in settings:
+        settings = {"on_nonfinite": "skip", **settings}
+    model, _, opt = made(**settings)
+    for k in range(7):
+        assert opt.steps == k
+        step(opt, model, k)
+    if opt.local is None:
+        opt.zero_grad()
+        for p in model.parameters():
+            p.grad = torch.full_like(p, torch.nan)
+        opt.step()
+        assert opt.aggregator.steps == 7 - first
+    save(tmp_path, opt, model)
+    again, _, loaded = made(**settings)
+    load(tmp_path, loaded, again)
+    assert loaded.steps == opt.steps == 7 + (opt.local is None)
+
+
 def test_a_mean_that_is_clipped_in_the_last_whole_step_is_stepped_with():
     model, _, opt = made(start_after=1, sync_every=2)
     before = values(model)

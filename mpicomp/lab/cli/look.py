@@ -34,6 +34,12 @@ from mpicomp.transports.launcher import launched_rank
     "--bands", default="range", help="Band that shows the spread over seeds: range, quantile or none."
 )
 @click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    help="Name of a curve, in place of its method; give one for each curve, in their order.",
+)
+@click.option(
     "--format", "format", help="Format of the file: png, pdf or svg.  [default: the ending of --out, or png]"
 )
 @click.option("--out", type=Place(), help="File of the figure.  [default: figure.png in the first folder]")

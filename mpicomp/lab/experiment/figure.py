@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.base.units import human_bytes
-from mpicomp.lab.experiment.canvas import curve_style, plain_axes, plain_label, plain_title, without_tex
+from mpicomp.lab.experiment.canvas import (
+    curve_style,
+    drawable,
+    plain_axes,
+    plain_label,
+    plain_title,
+    without_tex,
+)
 from mpicomp.lab.experiment.layout import complete, letters, panels_of
 from mpicomp.lab.experiment.styling import FARTHEST, PLAIN, STYLES, Look, Range, Style
 from mpicomp.problems import Problem
@@ -83,9 +90,22 @@ class Picture:
         return STYLES[self.look.style]
 
     def with_look(self, look: Look) -> Picture:
-        """The picture with this look, and with the axes that the look names."""
-        subtitle = self.subtitle.replace(SEEDS["range"], SEEDS[look.bands])
-        return replace(self, x=look.x or self.x, y=look.y or self.y, subtitle=subtitle, look=look)
+        """The picture with this look, and with the axes and labels that the look names.
+
+        Raises ``ConfigError`` if there are not as many different labels as curves.
+        """
+        subtitle, curves = self.subtitle.replace(SEEDS["range"], SEEDS[look.bands]), self.curves
+        if look.labels:
+            labels = dict.fromkeys(map(drawable, look.labels))
+            if not len(look.labels) == len(labels) == len(curves):
+                raise ConfigError(
+                    f"the labels are {'; '.join(look.labels)}; allowed: a different one for each curve, in "
+                    f"this order: {'; '.join(curves)}."
+                )
+            curves = dict(zip(labels, curves.values(), strict=True))
+        return replace(
+            self, x=look.x or self.x, y=look.y or self.y, subtitle=subtitle, curves=curves, look=look
+        )
 
 
 def horizontal(n: int) -> dict[str, tuple[str, Value]]:

@@ -160,6 +160,7 @@ def plot(
     bands: str = "range",
     xlim: str | Sequence[float | None] | None = None,
     ylim: str | Sequence[float | None] | None = None,
+    labels: Sequence[str] | None = None,
 ) -> Axes:
     """Draw a comparison, or runs of one problem, into ``axes`` or into a new figure; returns the axes.
 
@@ -172,11 +173,12 @@ def plot(
     bands  over the seeds: "range", "quantile" (the quartiles) or "none"
     xlim   the ends of the x axis, (A, B) or "A:B", either end left out or None
     ylim   the ends of the y axis
+    labels the names of the curves, one for each in the order in which they are drawn
 
     Runs of one method with different seeds give one curve: the median, and the range as a band.  Raises
     ``ConfigError`` for other values, and if the runs differ in problem or number of workers.
     """
-    look = as_look(x, y, style, bands, xlim, ylim)
+    look = as_look(x, y, style, bands, xlim, ylim, labels)
     if look.x is None or len(look.x) > 1:
         raise ConfigError(f"x = {x!r}; allowed in Python: one axis. Call plot once for each.")
     if axes is not None and ax is not None:

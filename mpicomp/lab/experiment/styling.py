@@ -49,6 +49,7 @@ class Look:
     bands   over the seeds: "range", least to largest; "quantile", the quartiles; or "none"
     xlim    the ends of the x axis, either of them None to leave it to the data
     ylim    the ends of the y axis
+    labels  the names of the curves, in their order; empty leaves them as they are
     """
 
     x: tuple[str, ...] | None = None
@@ -57,6 +58,7 @@ class Look:
     bands: str = "range"
     xlim: Range | None = None
     ylim: Range | None = None
+    labels: tuple[str, ...] = ()
 
 
 PLAIN = Look()
@@ -69,10 +71,12 @@ def as_look(
     bands: str = "range",
     xlim: str | Sequence[float | None] | None = None,
     ylim: str | Sequence[float | None] | None = None,
+    labels: Sequence[str] | None = None,
 ) -> Look:
     """The look that these words ask for; limits are (A, B) or the text A:B, either end left out.
 
-    Raises ``ConfigError`` for a word that is not allowed, and for limits of several x axes.
+    Raises ``ConfigError`` for a word that is not allowed, for limits of several x axes, and for labels that
+    are not texts.
     """
     axes = None
     if x is not None:
@@ -89,12 +93,21 @@ def as_look(
         _one_of("bands", bands, BANDS),
         _limits("xlim", xlim),
         _limits("ylim", ylim),
+        _labels(labels),
     )
 
 
 def check_format(name: str) -> str:
     """``name`` if it is a format of figures.  Raises ``ConfigError`` if it is none."""
     return _one_of("format", name, FORMATS)
+
+
+def _labels(given: Any) -> tuple[str, ...]:
+    labels = () if given is None else given
+    texts = isinstance(labels, list | tuple) and all(isinstance(one, str) and one.strip() for one in labels)
+    if not texts:
+        raise ConfigError(f"labels = {given!r}; allowed: a list of texts, one for each curve.")
+    return tuple(labels)
 
 
 def _one_of(kind: str, name: str, allowed: Collection[str]) -> str:

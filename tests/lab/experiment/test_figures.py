@@ -194,6 +194,35 @@ def test_limits_are_those_that_were_asked_for(comparison):
     assert (axes.get_xlim(), axes.get_ylim()) == ((0, 20), (free.get_ylim()[0], 1))
 
 
+def test_labels_name_the_curves_in_their_order(comparison, folder, tmp_path):
+    plain, named = comparison.plot(x="rounds"), comparison.plot(x="rounds", labels=["plain GD", "mine"])
+    runs = [
+        [(line.get_xydata().tolist(), line.get_color()) for line in axes.get_lines()]
+        for axes in (plain, named)
+    ]
+    assert runs[0] == runs[1]
+    assert [line.get_label() for line in named.get_lines()[:2]] == ["plain GD", "mine"]
+    assert [text.get_text() for text in named.figure.legends[0].get_texts()] == ["plain GD", "mine"]
+    words = ["--label", "plain, GD", "--label", "mine", "--out", str(tmp_path / "a.svg")]
+    with rc_context({"svg.fonttype": "none"}):
+        done = CliRunner().invoke(cli, ["plot", str(folder), *words])
+    assert done.exit_code == 0, done.output
+    svg = (tmp_path / "a.svg").read_text()
+    assert "plain, GD" in svg and "mine" in svg and "MARINA" not in svg
+
+
+@pytest.mark.parametrize("labels", ["EF21", ["a", 1], ["a", " "], {"a", "b"}, {"a": 1, "b": 2}, 5])
+def test_labels_that_are_no_list_of_texts_are_refused(labels):
+    with pytest.raises(ConfigError, match="allowed: a list of texts, one for each curve"):
+        as_look(labels=labels)
+
+
+@pytest.mark.parametrize("labels", [["a"], ["a", "a"], ["a", "b", "c"]])
+def test_as_many_different_labels_as_curves_are_needed(comparison, labels):
+    with pytest.raises(ConfigError, match=r"a different one for each curve, in this order: GD; MARINA\."):
+        comparison.plot(labels=labels)
+
+
 @pytest.mark.parametrize("given", [{"xlim": "1e6:"}, {"xlim": ":-5"}, {"ylim": ":1e-90"}, {"ylim": "1e9:"}])
 def test_one_end_beyond_the_curves_is_refused(comparison, given):
     """The axis was drawn from right to left."""
