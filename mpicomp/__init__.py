@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from mpicomp.problems import *  # noqa: F403
     from mpicomp.problems.promises import check_problem as check_problem
     from mpicomp.runtime import callbacks as callbacks
+    from mpicomp.runtime.promises import check_method as check_method
     from mpicomp.runtime.result import Run as Run
     from mpicomp.runtime.run import run as run
 
@@ -66,6 +67,7 @@ for _module, _names in {
     "methods": "Method",
     "problems": "Constants FiniteSum Objective Problem",
     "problems.promises": "check_problem",
+    "runtime.promises": "check_method",
     "runtime.result": "Run",
     "runtime.run": "run",
 }.items():

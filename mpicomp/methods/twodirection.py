@@ -107,8 +107,8 @@ class TwoDirection(Method):
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Up:
         if key.round == 0:
             w.gradient = f.grad(r.z)
-            m = self.dense.compress(w.gradient, key)
-            self.dense.decompress_add(m, w.h, key)
+            m = self.dense.compress(w.gradient, key.named("y"))
+            self.dense.decompress_add(m, w.h, key.named("y"))
             return self.Up(_NOTHING, m)
         mz = _NOTHING
         if key.round > 1:  # before that, z has not moved since round 0
