@@ -169,9 +169,10 @@ def run(
     t = transport or placement.connect(workers)
     if t.is_server and t.ranks > workers + placement.dedicated:
         _mention_idle_ranks(t.ranks, workers, placement.dedicated)
-    with left_in_order(t, MpicompError, close=transport is None):
+    # In this order, so that a signal acts on the script once ``t`` is closed: what it raises is no defect.
+    with stop_on_signals(t) as asked, left_in_order(t, MpicompError, close=transport is None):
         t.raise_on_all(threads)  # refused now, whether or not kernels are compiled later
-        with stop_on_signals(t) as asked, kernels.using(t.raise_on_all(lambda: open_device(device))):
+        with kernels.using(t.raise_on_all(lambda: open_device(device))):
             given = {"seed": seed, "out": None if out is None else "a folder"}
             given |= {"resume": resume, "checkpoint_every": checkpoint_every}
             given |= asdict(limits) | asdict(observation) | {"server": server, "blocks": blocks}

@@ -74,7 +74,7 @@ class Slurm:
         names = [f"node{i}" for i in range(1, NODES + 1)]
         for name in ("state", *(f"{kind}-{node}" for kind in ("spool", "tmp") for node in names)):
             (self.folder / name).mkdir()
-        ports = _free_ports(NODES + 1)
+        ports = free_ports(NODES + 1)
         conf = _CONF.format(
             host=socket.gethostname().split(".")[0],
             user=getpass.getuser(),
@@ -173,7 +173,7 @@ class Slurm:
         )
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """That many ports in a row that nobody listens on."""
     for first in range(27001, 60000, count):
         ports = list(range(first, first + count))

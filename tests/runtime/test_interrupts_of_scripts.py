@@ -69,6 +69,35 @@ def test_all_ranks_are_interrupted_at_the_same_call_and_their_handlers_run(tmp_p
     assert "signal" not in done.stderr.replace("signal.raise_signal(signal.SIGINT)", "")
 
 
+RUN = """
+import mpicomp
+
+try:
+    mpicomp.run("gd(gamma=0.1)", "quadratics(d=20)", workers=2, rounds=10**8, every=10**4, out="run")
+    print("goes on", flush=True)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    raise
+finally:
+    print("finally", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_is_saved_before_the_script_is_interrupted(number, tmp_path):
+    """On all ranks; it is no failure of theirs, after which no handler would run."""
+    job = launched(tmp_path, RUN)
+    while job.poll() is None and not (tmp_path / "run" / "rows.csv").exists():
+        time.sleep(0.05)
+    job.send_signal(number)
+    done = finish(job)
+    assert done.returncode == 130, done.stderr
+    assert sorted(done.stdout.split()) == ["finally"] * 2 + ["interrupted"] * 2
+    assert done.stderr.count("Traceback") == 1 and "failed" not in done.stderr
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
+    assert len([*tmp_path.glob("run/checkpoint/round-*/manifest.json")]) == 1
+
+
 ALONE = """
 import time
 from mpi4py import MPI
