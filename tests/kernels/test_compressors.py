@@ -293,6 +293,28 @@ def test_compressors_send_and_add_the_same(case, dtype, monkeypatch):
     assert_same(added[1], added[3])
 
 
+FOREIGN = {
+    "the other order of bytes": lambda a: a.astype(a.dtype.newbyteorder()),
+    "each third of an array": lambda a: np.repeat(a, 3)[::3],
+    "from back to front": lambda a: a[::-1].copy()[::-1],
+}
+
+
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("form", FOREIGN)
+def test_vectors_that_compiled_kernels_cannot_read(case, form):
+    """numba would take bytes in the other order for native ones, without a word."""
+    key = case.key()
+    for dtype in FLOATS:
+        x, expected = case.vectors()[0].astype(dtype), np.ones(case.d, dtype)
+        message, out = case.c.compress(x, key), FOREIGN[form](expected)
+        assert_same(case.c.compress(FOREIGN[form](x), key), message)
+        case.c.decompress_add(message, expected, key, 0.3)
+        case.c.decompress_add(message, out, key, 0.3)
+        assert out.tolist() == expected.tolist()
+
+
 @every_method
 def test_runs_are_the_same(method, monkeypatch):
     """To the last bit of each iterate, and byte by byte."""
