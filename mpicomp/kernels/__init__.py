@@ -52,9 +52,17 @@ def backend_for(x: Float, *others: Float) -> Kernels:
     backend = _host(x.size)
     if backend is not _NUMPY:
         for vector in (x, *others):
-            if vector.dtype not in _FLOATS or vector.ndim != 1 or not vector.flags.c_contiguous:
+            if not native_floats(vector) or vector.ndim != 1 or not vector.flags.c_contiguous:
                 return _NUMPY
     return backend
+
+
+def native_floats(x: NDArray[Any]) -> bool:
+    """Whether x has floats that the compiled kernels read.
+
+    They must not be given others: numba takes numbers in the other order of bytes for native ones.
+    """
+    return x.dtype in _FLOATS
 
 
 def backend_for_length(length: int, a: NDArray[Any] | None = None) -> Kernels:

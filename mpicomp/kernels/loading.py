@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from shutil import rmtree
+from threading import Lock
 from types import ModuleType
 
 from mpicomp.base.errors import RecordError
@@ -29,6 +30,7 @@ _BESIDE = _SOURCE / "__pycache__"
 
 _refused: dict[Path, OSError] = {}  # places that could not be used, with the reason, in the order tried
 _watching: list[Callable[[], None]] = []
+_one_at_a_time = Lock()
 
 
 @contextmanager
@@ -41,9 +43,17 @@ def telling(tell: Callable[[], None]) -> Iterator[None]:
         _watching.remove(tell)
 
 
-@cache
 def load_compiled() -> ModuleType:
-    """Load the compiled kernels; numpy's if no folder can keep compiled ones (``refusal`` says why)."""
+    """Load the compiled kernels; numpy's if no folder can keep compiled ones (``refusal`` says why).
+
+    Threads load one after the other: two at once would restore each other's configuration of numba.
+    """
+    with _one_at_a_time:
+        return _load()
+
+
+@cache
+def _load() -> ModuleType:
     for folder in _folders():
         try:
             return _load_from(folder)

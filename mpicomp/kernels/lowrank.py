@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 
 from mpicomp.base.arrays import Matrix
-from mpicomp.kernels import add_scaled, definition, on_device, pieces_on_host
+from mpicomp.kernels import add_scaled, definition, native_floats, on_device, pieces_on_host
 from mpicomp.kernels.definition.lowrank import outer
 
 _NOTHING = 2.0**-46  # a column whose relative remainder is at most this is only rounding error
@@ -67,7 +67,7 @@ def unit_columns(R: Matrix, epsilon: float) -> Matrix:
 
 
 def _pieces(A: Matrix) -> ModuleType:
-    """The functions for A; for arrays on a device (numpy calls its library) and strided ones, numpy's."""
-    if on_device(A) or not (A.flags.c_contiguous or A.flags.f_contiguous):
+    """The functions for A: numpy's on a device, whose library it calls, and for what is not plain."""
+    if on_device(A) or not native_floats(A) or not (A.flags.c_contiguous or A.flags.f_contiguous):
         return definition
     return pieces_on_host(A.size)

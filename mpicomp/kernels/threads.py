@@ -43,3 +43,6 @@ def threads() -> int:
 @cache
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads(), thread_name_prefix="mpicomp")
+
+
+os.register_at_fork(after_in_child=_pool.cache_clear)  # the child has none of its threads, and would wait

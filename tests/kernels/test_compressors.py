@@ -85,6 +85,79 @@ def test_dithering(x, s, step, data):
     assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
 
 
+ZERO = ((0, 0), (34443125, 0, 0)), 230  # a stream, and the place where its word is 0: it rounds all up
+
+
+@pytest.mark.parametrize("s", [3, 7, 127, 2**15 - 1])
+def test_nothing_is_rounded_above_the_largest_level(s):
+    """By rounding, s |x| / |x| may exceed s, which a word of 0 would round up to s + 1."""
+    stream, place = ZERO
+    assert definition.words(stream, place, 1)[0] == 0
+    draw, width = np.random.default_rng(s), (2 * s).bit_length()
+    scale = next(v for v in draw.uniform(0.5, 1, 1000) if v * (s * (2.0**32 / v)) > s * 2.0**32)
+    x = np.zeros(place + 1)
+    x[place] = scale
+    for on in (definition, compiled):
+        got = np.zeros(x.size)
+        on.dither_add(on.dither_pack(x, scale, s, width, stream), got, s, width, 1.0)
+        assert got[place] == s
+        symbols = on.step_symbols(x, np.array([scale]), np.full(x.size, float(s)), stream)
+        assert symbols[place] == 2 * s
+
+
+ONE, FOURS = np.ones(1), np.full(ZERO[1] + 1, 4.0)
+ROUNDED_UP = {  # what packs, what adds, and the step from 0 and from 1/4 to the next level
+    "dithering": (
+        lambda on, x, stream: on.dither_pack(x, 1.0, 4, 4, stream),
+        lambda on, buf, out: on.dither_add(buf, out, 4, 4, 0.25),
+        (0.25, 0.25),
+    ),
+    "steps": (
+        lambda on, x, stream: on.step_symbols(x, ONE, FOURS, stream),
+        lambda on, buf, out: on.add_steps(buf, out, ONE, FOURS, 1.0),
+        (0.25, 0.25),
+    ),
+    "ternary": (
+        lambda on, x, stream: on.ternary_pack(x, 1.0, stream),
+        lambda on, buf, out: on.ternary_add(buf, out, 1.0),
+        (1.0, 0.75),
+    ),
+    "natural dithering": (
+        lambda on, x, stream: on.natural_dither_pack(x, 1.0, 4, 4, stream),
+        lambda on, buf, out: on.natural_dither_add(buf, out, 4, 4, 1.0),
+        (0.125, 0.25),
+    ),
+    "natural": (
+        lambda on, x, stream: on.natural_pack(x, 127, 8, stream),
+        lambda on, buf, out: on.natural_add(buf, out, 127, 8, 1.0),
+        (2.0**-126, 0.25),
+    ),
+    "block floats": (
+        lambda on, x, stream: on.block_float_pack(x, 8, 16, stream),
+        lambda on, buf, out: on.add_block_floats(buf, out, 8, 16, 1.0),
+        (2.0**-6, 2.0**-6),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ROUNDED_UP)
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_least_word_rounds_up_all_that_is_above_a_level(kind, dtype, sign):
+    """The odds of what is hardly above a level are not 0, nor are those of a level itself above 0."""
+    pack, add, (first, second) = ROUNDED_UP[kind]
+    (stream, place), low = ZERO, dtype(0.25)
+    above = {0.0: 0.0, float(np.finfo(dtype).tiny) / 8: first, 1.0: 1.0}
+    above |= {float(np.nextafter(low, dtype(1))): 0.25 + second}
+    above |= {} if kind == "ternary" else {0.25: 0.25}
+    for on in (definition, compiled):
+        for value, expected in above.items():
+            x, out = np.ones(place + 1, dtype), np.zeros(place + 1)
+            x[place] = sign * value
+            add(on, pack(on, x, stream), out)
+            assert out[place] == sign * expected
+
+
 @fuzz
 @given(
     vectors(most=3000),
@@ -123,6 +196,19 @@ def test_block_floats_at_the_ends(bits, d):
         for on in (definition, compiled):
             with pytest.raises(MessageError, match="the integer -"):
                 on.add_block_floats(buf, np.zeros(d), bits, 16, 1.0)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("stream", [None, STREAM])
+def test_block_floats_at_the_end_of_their_range(bits, stream):
+    """T 2^e with the largest code of e fits; what is above has no code."""
+    most = (2.0 ** (bits - 1) - 1) * 2.0 ** (130 - bits)
+    for on in (definition, compiled):
+        x = np.array([-most, most / 2])
+        assert on.block_float_pack(x, bits, 16, stream)[0] == 255
+        for beyond in (np.nextafter(most, np.inf), 2 * most, 4 * most):
+            with pytest.raises(DivergedError, match="does not fit"):
+                on.block_float_pack(np.array([1.0, -beyond]), bits, 16, stream)
 
 
 @fuzz
@@ -291,6 +377,28 @@ def test_compressors_send_and_add_the_same(case, dtype, monkeypatch):
     assert_same(messages[0], messages[1])
     assert_same(added[0], added[2])
     assert_same(added[1], added[3])
+
+
+FOREIGN = {
+    "the other order of bytes": lambda a: a.astype(a.dtype.newbyteorder()),
+    "each third of an array": lambda a: np.repeat(a, 3)[::3],
+    "from back to front": lambda a: a[::-1].copy()[::-1],
+}
+
+
+@pytest.mark.usefixtures("everything_compiled")
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("form", FOREIGN)
+def test_vectors_that_compiled_kernels_cannot_read(case, form):
+    """numba would take bytes in the other order for native ones, without a word."""
+    key = case.key()
+    for dtype in FLOATS:
+        x, expected = case.vectors()[0].astype(dtype), np.ones(case.d, dtype)
+        message, out = case.c.compress(x, key), FOREIGN[form](expected)
+        assert_same(case.c.compress(FOREIGN[form](x), key), message)
+        case.c.decompress_add(message, expected, key, 0.3)
+        case.c.decompress_add(message, out, key, 0.3)
+        assert out.tolist() == expected.tolist()
 
 
 @every_method

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
 
 import numpy as np
 import pytest
@@ -91,6 +93,22 @@ def test_any_number_of_threads_gives_the_same_bytes(C, dtype, d, monkeypatch):
         results.append((message.tobytes(), out.tobytes()))
     assert results[0] == results[1]
     assert threads.sliced(lambda a, b: 1, d) == [1, 1, 1]
+
+
+def test_a_fork_starts_threads_of_its_own():
+    """It inherits the pool without its threads, and waited for them for ever."""
+    code = """
+import os, signal, threading
+from mpicomp.kernels.threads import UNIT, sliced
+both = threading.Barrier(2)
+sliced(lambda start, stop: both.wait(), 2 * UNIT)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    os._exit(sliced(lambda start, stop: stop - start, 2 * UNIT) != [UNIT, UNIT])
+print(os.waitpid(child, 0)[1])
+"""
+    assert run_python(code, MPICOMP_NUM_THREADS="2") == "0"
 
 
 def test_a_number_of_threads_that_is_none_is_refused():
@@ -215,6 +233,23 @@ compare(suite, {str(tmp_path / "out")!r}, progress=lambda stage, k, row: seen.ap
 print(seen)
 """
     assert run_python(code) == str([enough] * 6)
+
+
+def test_threads_load_the_kernels_one_after_the_other(monkeypatch):
+    """Each puts numba's configuration back as it found it: two at once left that of the kernels."""
+    loading, most = [], []
+
+    def load():
+        loading.append(1)
+        most.append(len(loading))
+        sleep(0.02)
+        loading.pop()
+
+    monkeypatch.setattr("mpicomp.kernels.loading._load", load)
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(4):
+            pool.submit(load_compiled)
+    assert most == [1] * 4
 
 
 def test_nothing_is_compiled_a_second_time():
