@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,6 +78,24 @@ def other_workers():
 def other_verify():
     """Rank 1 waited for ever for the others to count with it."""
     Aggregator(METHOD, like=np.zeros(8), verify_bytes=RANK == 1)
+
+
+def other_timeout():
+    """Rank 1 alone gives a stall timeout, which ended by an error of MPI's."""
+    Aggregator(METHOD, like=np.zeros(8), stall_timeout=100.0 if RANK == 1 else None)
+
+
+def left_out_on_the_server():
+    """What a dedicated server warns of: in its first step with a gradient, and not of None or a dict."""
+    told = []
+    for gradient in (np.ones(8), None):
+        agg = Aggregator(METHOD, like=np.zeros(8), server="dedicated")
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                agg(gradient if RANK == 0 else np.ones(8))
+        told.append([str(one.message) for one in seen])
+    return MPI.COMM_WORLD.gather(told)
 
 
 def array_for_function():
