@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from functools import partial, wraps
 from inspect import signature
 from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Self, TypeVar
+from zlib import crc32
 
 import numpy as np
 
@@ -146,6 +147,7 @@ class Stepping:
         self._agreement = Agreement(t, name)
         self.seed, self.steps, self.skipped, self.pending = seed, 0, 0, NONE
         self._early: Early | None = None
+        self._held: list[tuple[int, int]] = []  # what a step leaves out of the vector
         self._background = Background(t.waits_end)
         self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
         self._open.callback(t.close)
@@ -236,6 +238,8 @@ class Stepping:
         self.transport.activity = f"step {self.steps}"
         if self.one_each and not self.hosted and gradient is not None:
             self.warn_of_left_out()
+        if self._held:
+            self._compare_held()
         try:
             told = self._agreement.begin(Operation.CALL, lambda: self._take(gradient, at), self._drop_early)
         except DivergedError:
@@ -249,6 +253,15 @@ class Stepping:
             self._drop_early()
             raise
         return True
+
+    def _compare_held(self) -> None:
+        """Raise ``ConfigError`` on all ranks unless they leave the same coordinates out of the step."""
+        own = sorted(self._held)
+        told = self._agreement.begin(Operation.HOLD, lambda: crc32(repr(own).encode()))
+        if (other := next((rank for rank, its in enumerate(told) if its != told[0]), None)) is not None:
+            raise ConfigError(
+                f"rank {other} has other slices in holding than rank 0: all ranks give the same."
+            )
 
     def warn_of_left_out(self) -> None:
         """Warn once that this rank, a dedicated server, was given a gradient: it is not part of the mean."""

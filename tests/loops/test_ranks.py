@@ -85,6 +85,16 @@ def test_all_ranks_save_and_load_the_same_loops_in_one_folder(tmp_path):
     assert all(said.startswith("rank 1 has another folder than rank 0, or saves or") for said in first[1:])
 
 
+def test_all_ranks_hold_the_same_coordinates_and_give_up_the_same_steps():
+    """Ranks that held others had estimates of their own, and a dropped step was read as another one's."""
+    first, *others = told(3, "other_slices")
+    assert first == others[0] == others[1]
+    name = "Aggregator 1 (DIANA, d = 8)"
+    assert first[0] == "rank 1 has other slices in holding than rank 0: all ranks give the same."
+    assert first[1].startswith(f"rank 0 leaves coordinates out of a step of {name}, and rank 1 calls {name}")
+    assert first[3].startswith(f"rank 0 calls {TWO}, and rank 1 gives up a step of {TWO}")
+
+
 def test_a_dedicated_server_warns_that_its_gradient_is_left_out():
     first, *others = told(3, "left_out_on_the_server")
     assert others == [[[], []]] * 2 and first[1] == []

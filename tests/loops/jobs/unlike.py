@@ -11,6 +11,7 @@ import numpy as np
 import mpicomp
 from mpicomp import (
     DCGD,
+    DIANA,
     EF21,
     EF21P,
     EF21SGDM,
@@ -83,6 +84,32 @@ def other_verify():
 def other_timeout():
     """Rank 1 alone gives a stall timeout, which ended by an error of MPI's."""
     Aggregator(METHOD, like=np.zeros(8), stall_timeout=100.0 if RANK == 1 else None)
+
+
+def other_slices():
+    """Rank 1 holds other coordinates, or none; or gives up a step that the others end.  Then they go on."""
+    told = []
+    agg = Aggregator(DIANA(RandK(k=3), gamma=0.1), like=np.zeros(8))
+    g = np.arange(8.0) + RANK
+    g[:4] = 0
+    for there in ([slice(0, 2)], []):
+        try:
+            with agg.holding(there if RANK == 1 else [slice(0, 4)]):
+                agg(g)
+        except mpicomp.MpicompError as error:
+            told.append(str(error))
+    with agg.holding([slice(0, 2), slice(2, 4)] if RANK == 1 else [slice(2, 4), slice(0, 2)]):
+        told.append(agg(g).tobytes().hex())
+    early = Aggregator(EF21SGDM(TopK(k=0.5), eta=0.3), like=np.zeros(8), server="sharded", blocks=3)
+    blocks = early.overlap()
+    for b in (2, 1, 0):
+        early.bring(b, g[blocks[b]])
+    try:
+        early(g) if RANK == 0 else early.drop()
+    except mpicomp.MpicompError as error:
+        told.append(str(error))
+    told.append(early(g).tobytes().hex())
+    return MPI.COMM_WORLD.gather(told)
 
 
 def left_out_on_the_server():
