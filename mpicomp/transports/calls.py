@@ -16,7 +16,7 @@ from mpicomp.base.errors import MpicompError
 class Operation(IntEnum):
     """The kind of a collective call; USED compares what a step of an optimiser begins with."""
 
-    BEGIN, CALL, SAVE, LOAD, RESTORE, SETTLE, MODEL, START, TELL, USED, CLOSE, HOLD, DROP = range(13)
+    BEGIN, CALL, SAVE, LOAD, RESTORE, SETTLE, MODEL, START, TELL, USED, CLOSE, HOLD, DROP, LEAVE = range(14)
 
 
 _SAID = {
@@ -33,6 +33,7 @@ _SAID = {
     Operation.CLOSE: "has ended its work with {}",
     Operation.HOLD: "leaves coordinates out of a step of {}",
     Operation.DROP: "gives up a step of {}",
+    Operation.LEAVE: "has come to the end of its program",
 }
 
 

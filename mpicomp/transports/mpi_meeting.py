@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 from mpi4py import MPI
 
+from mpicomp.base.errors import MpicompError
+from mpicomp.transports.calls import Call, Operation
+from mpicomp.transports.children import is_child
 from mpicomp.transports.meeting import Meeting
 from mpicomp.transports.waiting import Patience
 
@@ -30,6 +34,15 @@ class MpiMeeting(Meeting):
         come, late = self._comm.Iallgather(own, told).Test, self._late
         self.patience.until(come if late is None else lambda: come() or late())
         return told.tolist()
+
+    def leave(self) -> None:
+        """At the end of the program, wait for the other ranks, as MPI does; their calls meanwhile fail."""
+        own = Call(Operation.LEAVE).number
+        # Interrupted now or in an earlier call; or a rank has died.
+        with suppress(KeyboardInterrupt, MpicompError, MPI.Exception):
+            while not (MPI.Is_finalized() or is_child()):
+                if set(self.tell_all(own)) == {own}:
+                    return
 
     @contextmanager
     def calling(self, late: Callable[[], None] | None) -> Iterator[None]:
@@ -66,6 +79,10 @@ def meeting_of(
         found = MpiMeeting(comm)
         if MPI.UNDEFINED not in ranks:  # else of processes that the job has started itself
             _MEETINGS[ranks] = found
+            if len(ranks) > 1:
+                atexit.register(found.leave)  # after what its Aggregators do at the end
+    if asked[1:2] == (True,):
+        atexit.unregister(found.leave)  # a rank that has died never comes there
     with found.calling(late):
         found.begin(asked)
     return found
