@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from mpicomp import kernels
@@ -138,7 +138,8 @@ class Aggregator(Resumable):
 
         The gradients you give must be 0 there, and the method's state there is kept.  A compressor that sends
         all coordinates sends zeros there.  Do not use the estimate there.  Raises ``ConfigError`` after
-        ``overlap``, and for slices that are not within the vector.
+        ``overlap``, and for slices that are not within the vector; the step raises it, or ``MpicompError``,
+        on all ranks if they have other slices.
         """
         if self._early is not None:
             raise ConfigError("holding leaves coordinates out of whole steps: it does not go with overlap().")
@@ -151,7 +152,16 @@ class Aggregator(Resumable):
                 raise ConfigError(
                     f"holding has {one_line(where)}; allowed: slices from 0 to {d}, such as slice(0, {d})."
                 )
-        return held(self._play, slices, self._background.wait)
+        return self._holding(slices)
+
+    @contextmanager
+    def _holding(self, slices: Sequence[slice]) -> Iterator[None]:
+        with held(self._play, slices, self._background.wait):
+            kept, self._held = self._held, [*self._held, *((int(s.start), int(s.stop)) for s in slices)]
+            try:
+                yield
+            finally:
+                self._held = kept
 
     @operation
     def tell_all(self, number: int, asks: Operation = Operation.TELL) -> list[int]:
@@ -219,6 +229,7 @@ class Aggregator(Resumable):
 
         States stay as they were; the bytes sent are counted.  Collective.
         """
+        self._agreement.begin(Operation.DROP, lambda: None)
         self._drop_early()
 
     def _take(self, gradient: Any, at: Any) -> int:

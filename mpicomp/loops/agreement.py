@@ -29,12 +29,13 @@ def check_alike(transport: Transport, facts: dict[str, object], values: int) -> 
 class Agreement:
     """The agreement of all ranks on each call of one Aggregator or Descent; collective.
 
-    name  the loop's name in error messages, with {} in place of its number
+    name    the loop's name in error messages, with {} in place of its number
+    number  its number among the loops of these ranks, the same on all of them
     """
 
     def __init__(self, transport: Transport, name: str) -> None:
-        self._transport, self._number = transport, len(transport.names)
-        transport.names.append(name.format(self._number))
+        self._transport, self.number = transport, len(transport.names)
+        transport.names.append(name.format(self.number))
         self._left: MpicompError | None = None
         if transport.ranks > 1:
             interrupts.hold()
@@ -96,6 +97,6 @@ class Agreement:
         """The calls of all ranks, in rank order; a list of one if all are equal."""
         if self._left is not None:
             raise self._left
-        own = Call(operation, self._number, failed, interrupts.asked(), value)
+        own = Call(operation, self.number, failed, interrupts.asked(), value)
         told = self._transport.tell_all(own.number)
         return [own] if told.count(own.number) == len(told) else [Call.of(number) for number in told]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 from zipfile import BadZipFile
+from zlib import crc32
 
 import numpy as np
 
@@ -77,7 +78,7 @@ class Resumable(Stepping):
         """
         for one in others:
             one._background.wait()  # for the step that its thread is playing
-        self._agreement.begin(Operation.SAVE, lambda: self._check_saved(folder, others, records))
+        self._begin(Operation.SAVE, folder, others, lambda: self._check_saved(others, records))
         self.transport.ask_server(lambda: checkpoint.refuse_to_replace(Path(folder), self._replaces))
         for one in others:
             one.settle()
@@ -91,12 +92,36 @@ class Resumable(Stepping):
     def _counts(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in _COUNTS}
 
-    def _check_saved(self, folder: str | Path, others: Sequence[Resumable], records: dict[str, Any]) -> None:
-        """Raise ``MpicompError`` for no path, after a step that failed part-way, or for a name in use.
+    def _begin(
+        self,
+        operation: Operation,
+        folder: str | Path,
+        others: Sequence[Resumable],
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Begin to save in ``folder``, or to load from it, on all ranks, if ``check`` raises on none.
+
+        Raises ``ConfigError`` on all ranks for no path, and if a rank has another folder or other ``others``:
+        what the ranks save in two folders is whole in neither.
+        """
+
+        def number() -> int:
+            place = as_path("folder", folder)
+            check()
+            return crc32(f"{[one._agreement.number for one in others]} {place}".encode("utf-8", "replace"))
+
+        told = self._agreement.begin(operation, number)
+        if (other := next((rank for rank, its in enumerate(told) if its != told[0]), None)) is not None:
+            raise ConfigError(
+                f"rank {other} has another folder than rank 0, or saves or loads other loops with this one: "
+                "all ranks give the same."
+            )
+
+    def _check_saved(self, others: Sequence[Resumable], records: dict[str, Any]) -> None:
+        """Raise ``MpicompError`` after a step that failed part-way, or for a name in use.
 
         Also if a method of one's own keeps what could not be loaded.
         """
-        _check_path(folder)
         for one in (self, *others):
             one._play.check_saved()
         if taken := sorted(records.keys() & (self._play.states() | {"replica": None, "ledger": None}).keys()):
@@ -112,7 +137,7 @@ class Resumable(Stepping):
         method, seed, ``like`` or number of workers; nothing has changed then.
         """
         # Also after a step that has failed.
-        self._agreement.begin(Operation.LOAD, lambda: _check_path(folder))
+        self._begin(Operation.LOAD, folder, others)
         all_loops = [self, *others]
         for one in all_loops:
             one._background.wait()
@@ -253,10 +278,6 @@ class Resumable(Stepping):
                         )
 
         self.transport.ask_server(refuse_different)
-
-
-def _check_path(folder: str | Path) -> None:
-    as_path("folder", folder)
 
 
 def _numbered(states: list[dict[str, Any]]) -> dict[str, Any]:

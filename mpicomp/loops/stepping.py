@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import atexit
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial, wraps
 from inspect import signature
 from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Self, TypeVar
+from zlib import crc32
 
 import numpy as np
 
@@ -88,8 +90,8 @@ class Stepping:
 
     The constructor and most methods are collective: all ranks call them.  Attributes, ``state``, ``holding``
     and ``bring`` are not.  All ranks must give the same method and options: else ``ConfigError`` is raised on
-    every rank.  ``cuda_aware`` and ``stall_timeout`` are not compared; give the latter on all ranks or on
-    none.
+    every rank.  ``cuda_aware`` may differ, and so may the seconds of ``stall_timeout``, which all ranks give
+    or none.
     """
 
     _like: ClassVar[str] = "like"  # the name of this argument in messages
@@ -145,11 +147,12 @@ class Stepping:
         self._agreement = Agreement(t, name)
         self.seed, self.steps, self.skipped, self.pending = seed, 0, 0, NONE
         self._early: Early | None = None
+        self._held: list[tuple[int, int]] = []  # what a step leaves out of the vector
         self._background = Background(t.waits_end)
         self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
         self._open.callback(t.close)
         self._open.callback(self._agreement.let_go)
-        self._closed = self._in_step = False
+        self._closed = self._in_step = self._warned = False
         if t.ranks > 1:  # where other ranks may wait; one process frees what nobody uses any more
             atexit.register(self._close_at_exit)
 
@@ -233,6 +236,10 @@ class Stepping:
     def _begin_step(self, gradient: Any, at: Any = None) -> bool:
         """Take this rank's gradients for a step; return False if the ranks skip it."""
         self.transport.activity = f"step {self.steps}"
+        if self.one_each and not self.hosted and gradient is not None:
+            self.warn_of_left_out()
+        if self._held:
+            self._compare_held()
         try:
             told = self._agreement.begin(Operation.CALL, lambda: self._take(gradient, at), self._drop_early)
         except DivergedError:
@@ -246,6 +253,25 @@ class Stepping:
             self._drop_early()
             raise
         return True
+
+    def _compare_held(self) -> None:
+        """Raise ``ConfigError`` on all ranks unless they leave the same coordinates out of the step."""
+        own = sorted(self._held)
+        told = self._agreement.begin(Operation.HOLD, lambda: crc32(repr(own).encode()))
+        if (other := next((rank for rank, its in enumerate(told) if its != told[0]), None)) is not None:
+            raise ConfigError(
+                f"rank {other} has other slices in holding than rank 0: all ranks give the same."
+            )
+
+    def warn_of_left_out(self) -> None:
+        """Warn once that this rank, a dedicated server, was given a gradient: it is not part of the mean."""
+        if not self._warned:
+            warnings.warn(
+                "with server='dedicated' rank 0 hosts no worker, and the gradient that it was given is left "
+                "out of the mean. Share out the data among the other ranks, and compute none on rank 0.",
+                stacklevel=5,
+            )
+        self._warned = True
 
     def _play_step(self) -> None:
         """Play the rounds of the step that has begun."""
@@ -309,7 +335,7 @@ class Stepping:
                 raise ConfigError(self._packing.missing)
             raise ConfigError(
                 f"with workers={self.workers}, a rank brings a dict of the gradients of the workers that it "
-                f"hosts, here {shortened(self.hosted)}; it was given {shown}: "
+                f"hosts, here {shortened(self.hosted) or 'none'}; it was given {shown}: "
                 "{i: gradient(x, i) for i in agg.hosted}."
             )
         else:

@@ -37,6 +37,7 @@ from mpicomp.runtime.session import Callback, Session
 from mpicomp.runtime.signals import stop_on_signals
 from mpicomp.text.config import as_method, as_problem
 from mpicomp.transports import Transport
+from mpicomp.transports.meeting import begin
 
 
 def run(
@@ -171,10 +172,12 @@ def run(
         _mention_idle_ranks(t.ranks, workers, placement.dedicated)
     # In this order, so that a signal acts on the script once ``t`` is closed: what it raises is no defect.
     with stop_on_signals(t) as asked, left_in_order(t, MpicompError, close=transport is None):
+        if transport is not None:  # the ranks have not met, as where each makes one
+            begin(t.tell_all, t.names, (verify_bytes, placement.survive, stall_timeout is not None, True))
         t.raise_on_all(threads)  # refused now, whether or not kernels are compiled later
         with kernels.using(t.raise_on_all(lambda: open_device(device))):
-            given = {"seed": seed, "out": None if out is None else "a folder"}
-            given |= {"resume": resume, "checkpoint_every": checkpoint_every}
+            given = {"workers": workers, "seed": seed, "out": None if folder is None else str(folder)}
+            given |= {"resume": resume, "checkpoint_every": checkpoint_every, "device": device}
             given |= asdict(limits) | asdict(observation) | {"server": server, "blocks": blocks}
             _refuse_unlike_arguments(t, given, problem, method)
             loop = Loop(method, problem, t, seed, x0, server, placement.block_count(workers))

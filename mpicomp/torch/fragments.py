@@ -86,15 +86,24 @@ class Fragment:
     def exchange(self) -> Array:
         """The mean over the ranks of the changes by local steps, own_start - values; collective."""
         values = self.tensors.values()
-        mean = self.aggregator(self.own_start() - values)
+        mean = self.aggregator(self._change(values))
         self.begun = values
         return mean
 
     def begin(self) -> None:
         """Begin the exchange, which ``aggregator.finish`` ends; collective."""
         values = self.tensors.values()
-        self.aggregator.begin(self.own_start() - values)
+        self.aggregator.begin(self._change(values))
         self.begun = values
+
+    def _change(self, values: Array) -> Array | None:
+        """The change by local steps to ``values``; None on a dedicated server, whose change is left out."""
+        change = self.own_start() - values
+        if self.aggregator.hosted or not self.aggregator.one_each:
+            return change
+        if change.any():
+            self.aggregator.warn_of_left_out()
+        return None
 
 
 def cut(parameters: Mapping[str, nn.Parameter], fragments: int) -> list[dict[str, nn.Parameter]]:

@@ -134,6 +134,9 @@ class Gradients(Comparing):
             raise ConfigError(f"{name} compares gradients at two points: opt.step(closure).")
         if self.aggregator.one_each and self.hosted:
             self.collect(self.hosted.start)
+        first = not (self._whole or self.aggregator).steps  # later p.grad is the estimate
+        if first and not self.hosted and any(p.grad is not None for p in self._tensors.parameters):
+            self.aggregator.warn_of_left_out()
         return self._aggregate(dict(self._brought), None)
 
     def _note_step(self) -> None:

@@ -16,7 +16,7 @@ from mpicomp.base.errors import MpicompError
 class Operation(IntEnum):
     """The kind of a collective call; USED compares what a step of an optimiser begins with."""
 
-    BEGIN, CALL, SAVE, LOAD, RESTORE, SETTLE, MODEL, START, TELL, USED, CLOSE = range(11)
+    BEGIN, CALL, SAVE, LOAD, RESTORE, SETTLE, MODEL, START, TELL, USED, CLOSE, HOLD, DROP, LEAVE = range(14)
 
 
 _SAID = {
@@ -31,6 +31,9 @@ _SAID = {
     Operation.TELL: "compares parameters for {}",
     Operation.USED: "begins a step of the optimiser with {}",
     Operation.CLOSE: "has ended its work with {}",
+    Operation.HOLD: "leaves coordinates out of a step of {}",
+    Operation.DROP: "gives up a step of {}",
+    Operation.LEAVE: "has come to the end of its program",
 }
 
 

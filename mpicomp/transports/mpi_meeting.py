@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
 import numpy as np
 from mpi4py import MPI
 
+from mpicomp.base.errors import MpicompError
+from mpicomp.transports.calls import Call, Operation
+from mpicomp.transports.children import is_child
 from mpicomp.transports.meeting import Meeting
 from mpicomp.transports.waiting import Patience
 
@@ -18,27 +26,63 @@ class MpiMeeting(Meeting):
     def __init__(self, comm: MPI.Comm) -> None:
         super().__init__()
         self._comm, self.patience = comm.Dup(), Patience(comm)
+        self._late: Callable[[], None] | None = None
 
     def _allgather(self, number: int) -> list[int]:
         # Kept, for MPI may still write there if this is interrupted.
         own, told = self._told = np.array([number], np.uint64), np.empty(self._comm.size, np.uint64)
-        self.patience.until(self._comm.Iallgather(own, told).Test)
+        come, late = self._comm.Iallgather(own, told).Test, self._late
+        self.patience.until(come if late is None else lambda: come() or late())
         return told.tolist()
+
+    def leave(self) -> None:
+        """At the end of the program, wait for the other ranks, as MPI does; their calls meanwhile fail."""
+        own = Call(Operation.LEAVE).number
+        # Interrupted now or in an earlier call; or a rank has died.
+        with suppress(KeyboardInterrupt, MpicompError, MPI.Exception):
+            while not (MPI.Is_finalized() or is_child()):
+                if set(self.tell_all(own)) == {own}:
+                    return
+
+    @contextmanager
+    def calling(self, late: Callable[[], None] | None) -> Iterator[None]:
+        """In the ``with`` block, call ``late`` again and again while this rank waits for the others."""
+        self._late = late
+        try:
+            yield
+        finally:
+            self._late = None
 
 
 _MEETINGS: dict[tuple[int, ...], MpiMeeting] = {}  # by the ranks of the job, in their order
 
 
-def meeting_of(comm: MPI.Comm) -> MpiMeeting:
+def meeting_of(
+    comm: MPI.Comm, asked: Sequence[bool] = (), late: Callable[[], None] | None = None
+) -> MpiMeeting:
     """The meeting of the ranks of ``comm``, made once and kept as long as the program; collective.
 
-    Raises ``MpicompError`` on all ranks if they share one already and a rank makes another call meanwhile.
+    asked  what this rank asks of the transport that begins (see ``Meeting.begin``)
+    late   called again and again while this rank waits for the others, to end the job in time
+
+    Raises ``MpicompError`` on all ranks if a rank makes another call meanwhile, or asks for something else.
     """
     group = comm.Get_group()
     ranks = tuple(group.Translate_ranks(list(range(comm.size)), MPI.COMM_WORLD.Get_group()))
-    if MPI.UNDEFINED in ranks:  # processes that the job has started itself
-        return MpiMeeting(comm)
-    if ranks in _MEETINGS:
-        _MEETINGS[ranks].begin()
-        return _MEETINGS[ranks]
-    return _MEETINGS.setdefault(ranks, MpiMeeting(comm))
+    found = _MEETINGS.get(ranks)
+    if found is None:
+        begun = comm.Ibarrier()  # on all ranks, though only those with a limit need it: Dup has none
+        while not begun.Test():
+            if late is not None:
+                late()
+            time.sleep(0.001)
+        found = MpiMeeting(comm)
+        if MPI.UNDEFINED not in ranks:  # else of processes that the job has started itself
+            _MEETINGS[ranks] = found
+            if len(ranks) > 1:
+                atexit.register(found.leave)  # after what its Aggregators do at the end
+    if asked[1:2] == (True,):
+        atexit.unregister(found.leave)  # a rank that has died never comes there
+    with found.calling(late):
+        found.begin(asked)
+    return found

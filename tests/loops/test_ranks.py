@@ -78,6 +78,32 @@ def test_saved_with_a_worker_on_each_rank_it_goes_on_on_fewer_ranks_with_workers
     assert goes_on is True
 
 
+def test_all_ranks_save_and_load_the_same_loops_in_one_folder(tmp_path):
+    """In two folders each held parts that the other lacked, and with other loops the ranks hung."""
+    first, *others = told(3, "other_folders", str(tmp_path))
+    assert first == others[0] == others[1] and first[0] == 1 and len(first) == 5
+    assert all(said.startswith("rank 1 has another folder than rank 0, or saves or") for said in first[1:])
+
+
+def test_all_ranks_hold_the_same_coordinates_and_give_up_the_same_steps():
+    """Ranks that held others had estimates of their own, and a dropped step was read as another one's."""
+    first, *others = told(3, "other_slices")
+    assert first == others[0] == others[1]
+    name = "Aggregator 1 (DIANA, d = 8)"
+    assert first[0] == "rank 1 has other slices in holding than rank 0: all ranks give the same."
+    assert first[1].startswith(f"rank 0 leaves coordinates out of a step of {name}, and rank 1 calls {name}")
+    assert first[3].startswith(f"rank 0 calls {TWO}, and rank 1 gives up a step of {TWO}")
+
+
+def test_a_dedicated_server_warns_that_its_gradient_is_left_out():
+    first, *others = told(3, "left_out_on_the_server")
+    assert others == [[[], []]] * 2 and first[1] == []
+    (said,) = first[0]
+    assert said.startswith(
+        "with server='dedicated' rank 0 hosts no worker, and the gradient that it was given"
+    )
+
+
 @pytest.mark.skipif(no_counter() is not None, reason=str(no_counter()))
 def test_bytes_are_verified_from_what_was_loaded_on(tmp_path):
     assert told(3, "verified_after_loading", str(tmp_path)) == [True] * 4
@@ -105,6 +131,10 @@ def test_one_decision_about_a_gradient_that_is_not_finite():
         ("other_like", "rank 1 has like = x: numpy float64 (9,), and rank 0 has x: numpy float64 (8,)"),
         ("other_workers", "rank 1 has workers = 5, and rank 0 has 4"),
         ("other_verify", "rank 1 has verify_bytes = True, and rank 0 has False: all ranks give the same."),
+        (
+            "other_timeout",
+            "rank 1 has stall_timeout = a number of seconds, and rank 0 has None: all ranks give the same.",
+        ),
         (
             "array_for_function",
             "MARINA asks for gradients of one f_i at several points: give a function of x",

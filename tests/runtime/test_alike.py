@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
 from dataclasses import dataclass
 
@@ -12,11 +14,24 @@ import mpicomp
 from mpicomp import DIANA, ConfigError, Logistic, Noisy, Problem, RandK
 from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import SQUARE
+from mpicomp.transports import connect
 from mpicomp.transports.launcher import launched_rank
 from tests.support.launching import TESTS, mpirun
 
 GIVEN = {"seed": 3, "rounds": 4, "every": 2, "target_grad_norm_sq": 1e-9, "out": None}
 OTHERS = {"seed": 4, "rounds": 5, "every": 1, "target_grad_norm_sq": 1e-8}
+
+# What rank 0 is given and rank 1, each in the words of the refusal, where these are not the values.
+BEFORE = {
+    "workers": (
+        (3, 2),
+        None,
+    ),  # rank 0 took worker 2 from a rank that had none such, and the iterates were wrong
+    "out": (("one", "another"), None),
+    "stall_timeout": ((None, 200.0), ("None", "a number of seconds")),
+    "on_failure": (("end", "shrink"), None),
+    "verify_bytes": ((False, True), None),
+}
 
 
 def digits(seed: int = 0, lam: float = 0.1) -> Logistic:
@@ -40,6 +55,41 @@ class Nameless:
     """Its text has its address, which differs between ranks."""
 
 
+def own_transport(rank: int, method: DIANA) -> None:
+    """A transport of the caller's on one rank alone, or of which one rank alone wants the bytes verified."""
+    t = connect(2)
+    for given, verify in (((t, None), (False, False)), ((None, t), (False, False)), ((t, t), (False, True))):
+        name, words = "verify_bytes", ("False", "True")
+        if given[0] is not given[1]:
+            name, words = "transport", tuple("None" if one is None else "one that is there" for one in given)
+        with pytest.raises(ConfigError, match=f"rank 1 has {name} = {words[1]}, and rank 0 has {words[0]}"):
+            options = GIVEN | {"transport": given[rank], "verify_bytes": verify[rank]}
+            mpicomp.run(method, digits(), workers=2, **options)
+    assert mpicomp.run(method, digits(), workers=2, transport=t, **GIVEN).status == "rounds"
+    t.close()
+
+
+def comparisons(rank: int) -> None:
+    """Of which the ranks have other methods, labels, seeds or folders: some hung, others mixed two tables."""
+    gd, agd = "gd(gamma=0.1)", "agd(gamma=0.1, mu=0.1)"
+    one = {"methods": {"a": gd}, "problem": "quadratics(d=3)", "workers": 2, "rounds": 2, "seeds": [0]}
+    others = {
+        "entries": {"methods": {"a": gd, "b": agd}},
+        "entries ": {"methods": {"b": gd}},
+        "seeds": {"seeds": [0, 1]},
+        "out": {"out": "folder"},
+        "resume": {"resume": None},
+        "placement": {"server": "sharded"},
+    }
+    for name, other in others.items():
+        for first in (0, 1):
+            with pytest.raises(ConfigError, match=f"rank 1 has {name.strip()} = .*, and rank 0 has .*: all"):
+                mpicomp.compare(**one | (other if rank == first else {}))
+    with pytest.raises(ConfigError, match=r"rank 1 has entries = .*tune=\(0, 2\)"):
+        mpicomp.tune(gd, "quadratics(d=3)", workers=2, rounds=2, exponents=(0, 1 + rank))
+    assert "a" in mpicomp.compare(**one).table()
+
+
 def job() -> None:
     rank, method = launched_rank(), DIANA(RandK(k=1), gamma=0.1)
     for name, other in OTHERS.items():
@@ -47,6 +97,15 @@ def job() -> None:
             ConfigError, match=f"rank 1 has {name} = {other}, and rank 0 has {GIVEN[name]}: all"
         ):
             mpicomp.run(method, digits(), workers=2, **GIVEN | ({name: other} if rank else {}))
+    for name, (given, words) in BEFORE.items():
+        for a in (0, 1):  # which of the two rank 0 is given
+            first, other = (words or given)[a], (words or given)[1 - a]
+            options = {"workers": 2} | GIVEN | {name: given[a ^ rank]}
+            with pytest.raises(
+                ConfigError, match=f"rank 1 has {name} = {other}, and rank 0 has {first}: all"
+            ):
+                mpicomp.run(method, digits(), **options)
+    own_transport(rank, method)
     with pytest.raises(ConfigError, match=r"rank 1 has data = .*, and rank 0 has .* read copies"):
         mpicomp.run(method, digits(seed=rank), workers=2, **GIVEN)
     with pytest.raises(ConfigError, match="rank 1 has problem = Logistic"):
@@ -59,10 +118,11 @@ def job() -> None:
     problem = digits()
     object.__setattr__(problem, "note", Nameless())
     print(mpicomp.run(method, problem, workers=2, **GIVEN).iterates_sha256)
+    comparisons(rank)
 
 
-def test_ranks_that_are_given_different_runs_are_told_so():
-    done = mpirun(2, str(TESTS / "runtime" / "test_alike.py"), PYTHONPATH=str(TESTS.parent))
+def test_ranks_that_are_given_different_runs_are_told_so(tmp_path):
+    done = mpirun(2, str(TESTS / "runtime" / "test_alike.py"), str(tmp_path), PYTHONPATH=str(TESTS.parent))
     assert done.returncode == 0, done.stderr
     alone = mpicomp.run(DIANA(RandK(k=1), gamma=0.1), digits(), workers=2, **GIVEN)
     told = Counter(done.stdout.split())
@@ -70,4 +130,5 @@ def test_ranks_that_are_given_different_runs_are_told_so():
 
 
 if __name__ == "__main__":
+    os.chdir(sys.argv[1])
     job()

@@ -138,6 +138,11 @@ def test_a_server_without_a_worker():
     assert told(3, "dedicated_server")
 
 
+def test_a_server_without_a_worker_warns_that_its_gradient_is_left_out():
+    """Once, where rank 0 trains too, and never where it does not or on another rank."""
+    assert told(2, "left_out_on_the_server") == [[1, 0, 1, 0, 1, 0], [0] * 6]
+
+
 def test_one_bad_gradient_is_said_by_all():
     assert told(3, "not_finite") == "worker 1: the gradient is not finite."
 

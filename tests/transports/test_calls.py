@@ -7,8 +7,9 @@ from itertools import product
 
 import pytest
 
-from mpicomp.base.errors import MpicompError
+from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.transports.calls import Call, Operation, refuse_different
+from mpicomp.transports.meeting import begin
 
 
 def test_a_call_is_the_number_that_is_told():
@@ -28,6 +29,23 @@ def test_what_a_rank_has_met_makes_no_other_call():
     refuse_different(same, ["a run", "Aggregator 1"])
     with pytest.raises(MpicompError, match="rank 0 saves Aggregator 1, and rank 3 loads Aggregator 1: all"):
         refuse_different([*same, Call(Operation.LOAD, 1)], ["a run", "Aggregator 1"])
+
+
+def test_ranks_that_ask_for_other_features_are_told_of_the_first():
+    names = ["a run"]
+    calls = [(), (True, False, True), (False, False, True)]
+    told = []
+    for asked in calls:
+        begin(lambda own: [told.append(own) or own] * 3, names, asked)  # all alike
+    with pytest.raises(
+        ConfigError, match="rank 1 has verify_bytes = True, and rank 0 has False: all"
+    ) as raised:
+        begin(lambda own: [own, told[1], told[2]], names, ())
+    assert raised.value.unlike
+    with pytest.raises(
+        ConfigError, match="rank 2 has stall_timeout = a number of seconds, and rank 0 has None"
+    ):
+        begin(lambda own: [own, own, told[2]], names, ())
 
 
 def test_a_call_that_an_exception_has_ended_is_not_taken_for_the_next():

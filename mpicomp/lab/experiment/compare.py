@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from mpicomp.lab.experiment.suite import Entry, Suite, Task
 from mpicomp.lab.experiment.tuning import Tuning, tune
 from mpicomp.methods import Method
 from mpicomp.problems.base import constants_of, fingerprint_of, parts_of
+from mpicomp.runtime.alike import as_text, refuse_unlike
 from mpicomp.runtime.loop import start_of
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row, read_facts, remove_run
@@ -94,6 +95,7 @@ def compare(
     folder = as_path_or_none("out", out)
     work = suite.tasks()[part]
     with _control(suite, placement.dedicated) as control:
+        _refuse_unlike(control, suite, out=out, resume=resume, part=part, placement=placement)
         control.ask_server(lambda: _check(suite, work, placement))
         return _Job(suite, work, folder, control, placement, progress).run(resume)
 
@@ -107,6 +109,7 @@ def tune_first(
     """Tune the first method of ``suite``, which has a range to tune it in.  Collective, like ``compare``."""
     work = suite.tasks()[:1]
     with _control(suite, placement.dedicated) as control:
+        _refuse_unlike(control, suite, placement=placement)
         control.ask_server(lambda: _check(suite, work, placement))
         return _Job(suite, work, None, control, placement, progress).tune(suite.entries[0])
 
@@ -143,6 +146,16 @@ def _control(suite: Suite, dedicated: bool) -> Iterator[Transport]:
     control = connect(suite.workers, dedicated)
     with left_in_order(control, MpicompError, KeyboardInterrupt):
         yield control
+
+
+def _refuse_unlike(control: Transport, suite: Suite, **given: object) -> None:
+    """Raise ``ConfigError`` on all ranks if they are given different comparisons; collective.
+
+    The problem is left out: each run compares it, with its data.
+    """
+    asked = {f.name: getattr(suite, f.name) for f in fields(suite) if f.compare and f.name != "problem"}
+    told: Any = control.collect({name: as_text(value) for name, value in (asked | given).items()})
+    control.ask_server(lambda: refuse_unlike(told))
 
 
 def _check(suite: Suite, work: list[Task], placement: Placement, of: str = "") -> None:

@@ -36,6 +36,24 @@ def saved(folder):
     return [agg.steps, sha256(x.tobytes()).hexdigest(), agg.ledger.up.tolist(), agg.ledger.down.tolist()]
 
 
+def other_folders(folder):
+    """What is said where rank 1 saves or loads elsewhere, or without the other loop; then all goes on."""
+    agg, other = (Aggregator(METHOD, like=np.zeros(8)) for _ in range(2))
+    agg(np.ones(8))
+    agg.save(f"{folder}/0", others=[other])
+    told = []
+    for act in (agg.save, agg.load):
+        for place, others in ((f"{folder}/{RANK}", [other]), (f"{folder}/0", [other] * (RANK == 0))):
+            try:
+                act(place, others=others)
+            except mpicomp.ConfigError as error:
+                told.append(str(error))
+    agg.save(f"{folder}/0", others=[other])
+    agg(np.ones(8))
+    agg.load(f"{folder}/0", others=[other])
+    return MPI.COMM_WORLD.gather([agg.steps, *told])
+
+
 def verified_after_loading(folder):
     """What was sent before belongs to the ledger, and not to the count of MPI that it is compared with."""
     told = []

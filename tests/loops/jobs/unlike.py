@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 import mpicomp
 from mpicomp import (
     DCGD,
+    DIANA,
     EF21,
     EF21P,
     EF21SGDM,
@@ -77,6 +79,50 @@ def other_workers():
 def other_verify():
     """Rank 1 waited for ever for the others to count with it."""
     Aggregator(METHOD, like=np.zeros(8), verify_bytes=RANK == 1)
+
+
+def other_timeout():
+    """Rank 1 alone gives a stall timeout, which ended by an error of MPI's."""
+    Aggregator(METHOD, like=np.zeros(8), stall_timeout=100.0 if RANK == 1 else None)
+
+
+def other_slices():
+    """Rank 1 holds other coordinates, or none; or gives up a step that the others end.  Then they go on."""
+    told = []
+    agg = Aggregator(DIANA(RandK(k=3), gamma=0.1), like=np.zeros(8))
+    g = np.arange(8.0) + RANK
+    g[:4] = 0
+    for there in ([slice(0, 2)], []):
+        try:
+            with agg.holding(there if RANK == 1 else [slice(0, 4)]):
+                agg(g)
+        except mpicomp.MpicompError as error:
+            told.append(str(error))
+    with agg.holding([slice(0, 2), slice(2, 4)] if RANK == 1 else [slice(2, 4), slice(0, 2)]):
+        told.append(agg(g).tobytes().hex())
+    early = Aggregator(EF21SGDM(TopK(k=0.5), eta=0.3), like=np.zeros(8), server="sharded", blocks=3)
+    blocks = early.overlap()
+    for b in (2, 1, 0):
+        early.bring(b, g[blocks[b]])
+    try:
+        early(g) if RANK == 0 else early.drop()
+    except mpicomp.MpicompError as error:
+        told.append(str(error))
+    told.append(early(g).tobytes().hex())
+    return MPI.COMM_WORLD.gather(told)
+
+
+def left_out_on_the_server():
+    """What a dedicated server warns of: in its first step with a gradient, and not of None or a dict."""
+    told = []
+    for gradient in (np.ones(8), None):
+        agg = Aggregator(METHOD, like=np.zeros(8), server="dedicated")
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            for _ in range(2):
+                agg(gradient if RANK == 0 else np.ones(8))
+        told.append([str(one.message) for one in seen])
+    return MPI.COMM_WORLD.gather(told)
 
 
 def array_for_function():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 
 import torch
 
@@ -163,6 +164,24 @@ def dedicated_server():
             loss(model, opt.hosted.start, k).backward()
         opt.step()
     return digest(model)
+
+
+def left_out_on_the_server():
+    """The warnings of training on every rank though rank 0 hosts no worker; without and with local steps."""
+    told = []
+    for options in ({}, {"start_after": 2}, {"sync_every": 2}):
+        for alone in (False, True):
+            model = network()
+            opt = compressed(model, server="dedicated", **options)
+            with warnings.catch_warnings(record=True) as seen:
+                warnings.simplefilter("always")
+                for k in range(4):
+                    if opt.hosted or not alone:
+                        opt.zero_grad()
+                        loss(model, WORLD.rank, k).backward()
+                    opt.step()
+            told.append(sum("gradient that it was given is left out" in str(one.message) for one in seen))
+    return WORLD.allgather(told)
 
 
 def aggregated_again():
