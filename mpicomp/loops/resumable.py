@@ -98,6 +98,7 @@ class Resumable(Stepping):
         """
         _check_path(folder)
         for one in (self, *others):
+            one.check_not_held()
             one._play.check_saved()
         if taken := sorted(records.keys() & (self._play.states() | {"replica": None, "ledger": None}).keys()):
             raise ConfigError(f"{shortened(taken)} are names of the method's own records; give others.")
@@ -112,8 +113,8 @@ class Resumable(Stepping):
         method, seed, ``like`` or number of workers; nothing has changed then.
         """
         # Also after a step that has failed.
-        self._agreement.begin(Operation.LOAD, lambda: _check_path(folder))
         all_loops = [self, *others]
+        self._agreement.begin(Operation.LOAD, lambda: _check_load(folder, all_loops))
         for one in all_loops:
             one._background.wait()
             one._play.settle()
@@ -153,6 +154,7 @@ class Resumable(Stepping):
         It is for programs that save each rank's state themselves, for ``restore``.  Raises ``MpicompError``
         after a step that failed part-way, and if a method of your own keeps what ``restore`` would refuse.
         """
+        self.check_not_held()
         self._play.check_saved()
         records = self._own_records()
         own = {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}
@@ -184,6 +186,8 @@ class Resumable(Stepping):
             one._background.wait()  # else its thread would go on changing what is restored
 
         def checked() -> None:
+            for one, _ in together:
+                one.check_not_held()
             check()
             found.extend(one._read(_as_dict(its)) for one, its in together)
 
@@ -257,6 +261,13 @@ class Resumable(Stepping):
 
 def _check_path(folder: str | Path) -> None:
     as_path("folder", folder)
+
+
+def _check_load(folder: str | Path, loops: Sequence[Resumable]) -> None:
+    """Raise ``ConfigError`` for no path, and inside of ``holding`` of one of ``loops``."""
+    _check_path(folder)
+    for one in loops:
+        one.check_not_held()
 
 
 def _numbered(states: list[dict[str, Any]]) -> dict[str, Any]:

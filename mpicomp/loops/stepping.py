@@ -145,6 +145,7 @@ class Stepping:
         self._agreement = Agreement(t, name)
         self.seed, self.steps, self.skipped, self.pending = seed, 0, 0, NONE
         self._early: Early | None = None
+        self._held: list[list[slice]] = []  # the slices of each open block of ``Aggregator.holding``
         self._background = Background(t.waits_end)
         self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
         self._open.callback(t.close)
@@ -280,6 +281,14 @@ class Stepping:
     def refuse_steps(self, reason: MpicompError) -> None:
         """Let every step and save from now on raise ``reason``, until a state is loaded; on all ranks."""
         self._play.books.fail(reason)
+
+    def check_not_held(self) -> None:
+        """Raise ``ConfigError`` inside of ``Aggregator.holding``, where parts of the state are 0."""
+        if self._held:
+            raise ConfigError(
+                "inside agg.holding(..) what the method keeps for coordinates left out is put aside: save or "
+                "load a state outside of the block."
+            )
 
     def _key(self) -> Key:
         """The key of the next round."""
