@@ -136,10 +136,11 @@ class Aggregator(Resumable):
     def holding(self, slices: Sequence[slice]) -> AbstractContextManager[None]:
         """In the ``with`` block, a step leaves out the coordinates in ``slices``, the same on all ranks.
 
-        The gradients you give must be 0 there, and the method's state there is kept.  A compressor that sends
-        all coordinates sends zeros there.  Do not use the estimate there.  Raises ``ConfigError`` after
-        ``overlap``, and for slices that are not within the vector; the step raises it, or ``MpicompError``,
-        on all ranks if they have other slices.
+        The gradients you give are 0 there, and the method's state there is kept.  A compressor that sends all
+        coordinates sends zeros there.  Do not use the estimate there.  Raises ``ConfigError`` after
+        ``overlap``, and for slices that are not within the vector.  In the block a step raises it for a
+        gradient that is not 0 there, and saving or loading a state does.  On all ranks a step raises it, or
+        ``MpicompError``, if they have other slices.
         """
         if self._early is not None:
             raise ConfigError("holding leaves coordinates out of whole steps: it does not go with overlap().")
@@ -152,16 +153,16 @@ class Aggregator(Resumable):
                 raise ConfigError(
                     f"holding has {one_line(where)}; allowed: slices from 0 to {d}, such as slice(0, {d})."
                 )
-        return self._holding(slices)
+        return self._hold(slices)
 
     @contextmanager
-    def _holding(self, slices: Sequence[slice]) -> Iterator[None]:
+    def _hold(self, slices: list[slice]) -> Iterator[None]:
         with held(self._play, slices, self._background.wait):
-            kept, self._held = self._held, [*self._held, *((int(s.start), int(s.stop)) for s in slices)]
+            self._held.append(slices)
             try:
                 yield
             finally:
-                self._held = kept
+                self._held.pop()
 
     @operation
     def tell_all(self, number: int, asks: Operation = Operation.TELL) -> list[int]:
@@ -235,7 +236,14 @@ class Aggregator(Resumable):
     def _take(self, gradient: Any, at: Any) -> int:
         if self.pending != NONE:
             raise ConfigError("a step that begin has begun is under way: finish() ends it.")
-        return super()._take(gradient, at)
+        taken = super()._take(gradient, at)
+        for i, where in ((i, where) for i in self.hosted for slices in self._held for where in slices):
+            given = self._given[i].gradient
+            if given is not None and given[where].any():
+                raise ConfigError(
+                    f"worker {i}: the gradient is not 0 in {where}, which holding leaves out: set it so."
+                )
+        return taken
 
     def _values(self, like: Any) -> int:
         if isinstance(like, Packing):  # its maker compares what it stands for

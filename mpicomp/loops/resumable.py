@@ -122,6 +122,7 @@ class Resumable(Stepping):
 
         Also if a method of one's own keeps what could not be loaded.
         """
+        _check_not_held([self, *others])
         for one in (self, *others):
             one._play.check_saved()
         if taken := sorted(records.keys() & (self._play.states() | {"replica": None, "ledger": None}).keys()):
@@ -137,8 +138,8 @@ class Resumable(Stepping):
         method, seed, ``like`` or number of workers; nothing has changed then.
         """
         # Also after a step that has failed.
-        self._begin(Operation.LOAD, folder, others)
         all_loops = [self, *others]
+        self._begin(Operation.LOAD, folder, others, lambda: _check_not_held(all_loops))
         for one in all_loops:
             one._background.wait()
             one._play.settle()
@@ -178,6 +179,7 @@ class Resumable(Stepping):
         It is for programs that save each rank's state themselves, for ``restore``.  Raises ``MpicompError``
         after a step that failed part-way, and if a method of your own keeps what ``restore`` would refuse.
         """
+        self.check_not_held()
         self._play.check_saved()
         records = self._own_records()
         own = {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}
@@ -209,6 +211,7 @@ class Resumable(Stepping):
             one._background.wait()  # else its thread would go on changing what is restored
 
         def checked() -> None:
+            _check_not_held([one for one, _ in together])
             check()
             found.extend(one._read(_as_dict(its)) for one, its in together)
 
@@ -278,6 +281,11 @@ class Resumable(Stepping):
                         )
 
         self.transport.ask_server(refuse_different)
+
+
+def _check_not_held(loops: Sequence[Resumable]) -> None:
+    for one in loops:
+        one.check_not_held()
 
 
 def _numbered(states: list[dict[str, Any]]) -> dict[str, Any]:

@@ -147,7 +147,7 @@ class Stepping:
         self._agreement = Agreement(t, name)
         self.seed, self.steps, self.skipped, self.pending = seed, 0, 0, NONE
         self._early: Early | None = None
-        self._held: list[tuple[int, int]] = []  # what a step leaves out of the vector
+        self._held: list[list[slice]] = []  # the slices of each open block of ``Aggregator.holding``
         self._background = Background(t.waits_end)
         self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
         self._open.callback(t.close)
@@ -256,7 +256,7 @@ class Stepping:
 
     def _compare_held(self) -> None:
         """Raise ``ConfigError`` on all ranks unless they leave the same coordinates out of the step."""
-        own = sorted(self._held)
+        own = sorted((int(s.start), int(s.stop)) for slices in self._held for s in slices)
         told = self._agreement.begin(Operation.HOLD, lambda: crc32(repr(own).encode()))
         if (other := next((rank for rank, its in enumerate(told) if its != told[0]), None)) is not None:
             raise ConfigError(
@@ -306,6 +306,14 @@ class Stepping:
     def refuse_steps(self, reason: MpicompError) -> None:
         """Let every step and save from now on raise ``reason``, until a state is loaded; on all ranks."""
         self._play.books.fail(reason)
+
+    def check_not_held(self) -> None:
+        """Raise ``ConfigError`` inside of ``Aggregator.holding``, where parts of the state are 0."""
+        if self._held:
+            raise ConfigError(
+                "inside agg.holding(..) what the method keeps for coordinates left out is put aside: save or "
+                "load a state outside of the block."
+            )
 
     def _key(self) -> Key:
         """The key of the next round."""

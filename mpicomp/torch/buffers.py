@@ -46,6 +46,7 @@ class Buffers:
         self._module, self._transport, self._dedicated = module, transport, dedicated
         self.nbytes = 0
         self._first: dict[str, Content | bytes | None] = {}  # those that worker 0 has changed in this step
+        self._begun: dict[str, Content | None] | None = None  # from which each worker here begins, if noted
         self._start = _of_rank_0("buffer", self._tensors(), transport)
         self.restore()
 
@@ -53,6 +54,18 @@ class Buffers:
     def shared(self) -> bool:
         """Whether ``step`` sends anything to the other ranks."""
         return self._module is not None
+
+    def begin(self, always: bool = False) -> None:
+        """Note the present buffers, of which the program may have set some, as those of the step's start.
+
+        Only if this rank hosts several workers, each of which begins there, or ``always``.
+        """
+        if always or len(self._transport.hosted) > 1:
+            self._begun = self._contents()
+
+    def rewind(self) -> None:
+        """Reset the buffers to what ``begin`` has noted; without it, to what the step before has left."""
+        self._put(self._start if self._begun is None else self._begun)
 
     def collect(self, worker: int) -> None:
         """Note the buffers that ``worker`` has changed, if it is worker 0, for ``step`` to send.
@@ -67,11 +80,11 @@ class Buffers:
                 if name not in start or content != before:
                     self._first[name] = content and content.changes(before)
         if len(self._transport.hosted) > 1:
-            self.restore()
+            self.rewind()
 
     def step(self) -> None:
         """Copy worker 0's buffers to all ranks; collective."""
-        t = self._transport
+        t, self._begun = self._transport, None
         if not self.shared:
             return
         if self._dedicated:  # worker 0 is on rank 1
@@ -90,14 +103,18 @@ class Buffers:
             self.restore()
         self.nbytes += sum(sent.values()) * (t.ranks - 1)
 
-    @torch.no_grad()
     def restore(self) -> None:
-        """Reset the buffers to their values at the step's start, after a gradient at another point."""
+        """Reset the buffers to what the last step has left, or the start."""
+        self._put(self._start)
+
+    @torch.no_grad()
+    def _put(self, saved: Mapping[str, Content | None]) -> None:
+        """Set the buffers to ``saved``, and unregister others."""
         slots = {name: (module, leaf, module._buffers[leaf]) for name, module, leaf in self._slots()}
         put: dict[int, Tensor] = {}  # by the tensor that was there, which several modules may have
         for name, (module, leaf, there) in slots.items():
-            content = self._start.get(name)
-            if name not in self._start:
+            content = saved.get(name)
+            if name not in saved:
                 del module._buffers[leaf]  # registered in this step
             elif content is None:
                 module._buffers[leaf] = None
@@ -108,13 +125,13 @@ class Buffers:
                     put[id(there)] = content.put(there)
                 if put[id(there)] is not there:
                     module._buffers[leaf] = put[id(there)]
-        for name, content in self._start.items():
+        for name, content in saved.items():
             if content is not None and name not in slots:
                 self._register(name, content)
 
     def restart(self) -> None:
         """Take the present buffers as those of the step's start."""
-        self._start = self._contents()
+        self._start, self._begun = self._contents(), None
 
     def _register(self, name: str, content: Content) -> None:
         """Register a buffer that worker 0 has registered in this step."""

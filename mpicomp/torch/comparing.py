@@ -26,9 +26,9 @@ _CHANGED = (
 class Outside:
     """Whether the program has changed parameters or an optimiser's memory outside of a step.
 
-    A change in place raises a tensor's version, new values lie in other memory, and ``load_state_dict`` puts
-    a new dict in the place of the optimiser's state.  So no value is read.  Not noticed: changes in place of
-    ``p.data``, which has a version of its own.
+    A change in place raises a tensor's version, new values lie in other memory or are other tensors, and
+    ``load_state_dict`` puts a new dict in the place of the optimiser's state.  So no value is read.  Not
+    noticed: changes in place of ``p.data``, which has a version of its own.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], optimiser: Optimizer) -> None:
@@ -50,7 +50,10 @@ class Outside:
         return self._state is not self._optimiser.state or self._seen != self._places()
 
     def _places(self) -> list[tuple[int, int]]:
-        return [(p._version, p.data_ptr()) for p in self._parameters]
+        kept = [own.values() for own in self._optimiser.state.values() if isinstance(own, dict)]
+        momenta = [m for values in kept for m in values if isinstance(m, Tensor)]
+        places = [(p._version, p.data_ptr()) for p in self._parameters]
+        return places + [(0 if m.is_inference() else m._version, id(m)) for m in momenta]
 
 
 class Comparing(Wrapping):

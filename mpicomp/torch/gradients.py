@@ -10,6 +10,7 @@ from typing import Any
 from zlib import crc32
 
 import torch
+from torch import nn
 
 from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.errors import ConfigError, DivergedError
@@ -86,8 +87,16 @@ class Gradients(Comparing):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self._forget()  # an estimate that was not stepped with is gone too
+        if len(self._brought) in (0, len(self.hosted)):  # a step begins
+            self.buffers.begin()
         self._clipping.forget()
         self.inner.zero_grad(set_to_none)
+
+    def lacking(self, model: nn.Module) -> list[str]:
+        """The names of the parameters that are averaged and are not in ``model``."""
+        there = {id(p) for p in model.parameters()}
+        pairs = zip(self._tensors.parts.parts, self._tensors.parameters, strict=True)
+        return [part.name for part, p in pairs if id(p) not in there]
 
     @torch.compiler.disable
     def collect(self, worker: int) -> None:
@@ -142,7 +151,7 @@ class Gradients(Comparing):
     def _note_step(self) -> None:
         """Note that a step is taken, and with which gradients, for the next call to compare between ranks."""
         for tensors in self._compared:
-            tensors.taken = crc32(self._late.replaced(), tensors.taken + 1)
+            tensors.taken = crc32(self._late.changes(), tensors.taken + 1)
 
     def _forget(self) -> None:
         """Forget the estimate, so that ``step`` averages the gradients that are there then."""
@@ -164,6 +173,7 @@ class Gradients(Comparing):
         if self.aggregator.method.needs_function:
             self._aggregate_functions(evaluate, losses)
         else:
+            self.buffers.begin()
             for i in self.hosted:
                 evaluate(i)
                 if not self.aggregator.one_each:
@@ -183,7 +193,10 @@ class Gradients(Comparing):
             found = self._own_gradient()
             if first:
                 self.buffers.collect(i)
+            self.buffers.rewind()  # each point, on any number of ranks, has those of the step's start
             return found
+
+        self.buffers.begin(always=True)
 
         try:
             self._aggregate({i: partial(gradient, i) for i in self.hosted}, here)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from mpicomp.torch.content import Content
@@ -22,6 +23,7 @@ class LateBackward:
         self._parameters = parameters
         self._handles: list[Any] = []
         self._means: list[Tensor | None] = []  # the gradients as ``watch`` has found them
+        self._smallest: tuple[int, Tensor] | None = None  # the number of the smallest one, and its entries
         self._versions: list[int | None] = []  # and their versions, of those that have one
         self.came = False
 
@@ -32,12 +34,17 @@ class LateBackward:
         self._handles = [p.register_post_accumulate_grad_hook(self._note) for p in trained]
         self._means = [p.grad for p in self._parameters]
         self._versions = [_version(g) for g in self._means]
+        given = [(j, g) for j, g in enumerate(self._means) if g is not None]
+        if given:
+            j, smallest = min(given, key=lambda pair: pair[1].numel())
+            self._smallest = j, smallest.detach().clone()
 
     def forget(self) -> None:
         """Forget a backward that came, and notice none from here on."""
         for handle in self._handles:
             handle.remove()
         self._handles, self._means, self._versions, self.came = [], [], [], False
+        self._smallest = None
 
     @property
     def untouched(self) -> bool:
@@ -46,16 +53,28 @@ class LateBackward:
         same = bool(self._means) and all(g is mean for g, mean in zip(now, self._means, strict=True))
         return same and not self.came and [_version(g) for g in now] == self._versions
 
-    def replaced(self) -> bytes:
-        """The gradients that the program has replaced since ``watch``: their places, and the smallest one.
+    def changes(self) -> bytes:
+        """What the program has made of the gradients since ``watch``, for the ranks to compare; b"": nothing.
 
-        b"" if it has replaced none.  A gradient that it has changed in place is not looked at.
+        Of gradients that it has replaced, their places and the smallest one.  Of those that it has changed in
+        place, as by clipping, whether the smallest one has other entries.
         """
         pairs = enumerate(zip(self._parameters, self._means, strict=False))  # no means without ``watch``
         there = {j: p.grad for j, (p, mean) in pairs if p.grad is not mean}
         given = [g for g in there.values() if g is not None]
         smallest = Content.of(min(given, key=lambda g: g.numel())).data if given else b""
-        return repr([*there]).encode() + smallest if there else b""
+        replaced = repr([*there]).encode() + smallest if there else b""
+        return replaced + b"changed" * self._is_changed()
+
+    def _is_changed(self) -> bool:
+        """Whether the smallest gradient is the tensor that ``watch`` has found, with other entries."""
+        if self._smallest is None:
+            return False
+        j, before = self._smallest
+        now, version = self._parameters[j].grad, self._versions[j]
+        if now is None or now is not self._means[j] or (version is not None and version == _version(now)):
+            return False
+        return not torch.allclose(now, before, rtol=0, atol=0, equal_nan=True)
 
     def _note(self, parameter: nn.Parameter) -> None:
         self.came = True

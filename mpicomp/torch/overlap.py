@@ -83,7 +83,8 @@ class Overlap:
     def __init__(self, tensors: Tensors, aggregator: Aggregator) -> None:
         self._tensors, self._leaving = tensors, Leaving(tensors, aggregator)
         self._keeps = aggregator.method.keeps_residual  # and has not warned yet
-        self._versions: dict[int, int] = {}  # number of a parameter -> version of the gradient taken from it
+        # Number of a parameter -> the place and the version of the gradient taken from it.
+        self._taken: dict[int, tuple[int, int]] = {}
         self._handles = [
             p.register_post_accumulate_grad_hook(lambda p, j=j: self._take(j, p))
             for j, p in enumerate(tensors.parameters)
@@ -104,7 +105,7 @@ class Overlap:
     @torch.compiler.disable
     def _take(self, j: int, parameter: nn.Parameter) -> None:
         """Take the gradient of parameter j."""
-        if j in self._versions:
+        if j in self._taken:
             raise ConfigError(
                 f"overlap: {self._name(j)!r} has got a second gradient before opt.step(); allowed: one "
                 "backward for each step. To accumulate gradients, leave overlap out."
@@ -112,7 +113,7 @@ class Overlap:
         gradient = parameter.grad
         assert gradient is not None
         self._leaving.take(j, gradient)
-        self._versions[j] = gradient._version
+        self._taken[j] = gradient.data_ptr(), gradient._version
 
     def whole(self) -> Array:
         """Send the blocks that are left, and return the whole gradient of this step, shape (d,).
@@ -130,12 +131,12 @@ class Overlap:
         changed = None
         for j, parameter in enumerate(self._tensors.parameters):
             gradient = parameter.grad
-            if j not in self._versions:
+            if j not in self._taken:
                 if gradient is not None:
                     self._take(j, parameter)
-            elif gradient is None or (gradient._version != self._versions[j] and self._is_other(j, gradient)):
+            elif gradient is None or self._is_other(j, gradient):
                 changed = j
-        self._versions = {}
+        self._taken = {}
         whole = self._leaving.whole()
         if changed is not None:
             raise ConfigError(
@@ -145,11 +146,15 @@ class Overlap:
         return whole
 
     def _is_other(self, j: int, gradient: Tensor) -> bool:
-        """Whether ``gradient``, of another version than what was taken of parameter j, has other entries.
+        """Whether ``gradient`` is another than what was taken of parameter j: it was replaced, or changed.
 
         A view's version counts what backward wrote to other views, as in a buffer of all gradients.
         """
-        return not (gradient._is_view() and self._leaving.left_as(j, gradient))
+        place, version = self._taken[j]
+        replaced = gradient.data_ptr() != place
+        if not replaced and gradient._version == version:
+            return False
+        return not ((replaced or gradient._is_view()) and self._leaving.left_as(j, gradient))
 
     def _name(self, j: int) -> str:
         return self._tensors.parts.parts[j].name

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from mpicomp.base.errors import ConfigError, MpicompError, RecordError
-from mpicomp.base.units import one_line
+from mpicomp.base.units import one_line, shortened
 from mpicomp.torch.optimiser import Compressed
 from mpicomp.torch.state import NO_LOCAL_STEPS, load_into
 from mpicomp.transports.calls import Operation
@@ -53,8 +53,8 @@ def save(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
 
     The two newest states are kept.  Not saved: random number generators, schedulers, data loaders.
     Raises ``ConfigError`` for an entry that ``load`` could not read, such as an object in a parameter group,
-    inside ``opt.common()``, and between ``aggregate`` and ``step``; ``RecordError`` if the folder holds the
-    state of another training, or cannot be written.
+    for a ``model`` that lacks parameters of ``opt``, inside ``opt.common()``, and between ``aggregate`` and
+    ``step``; ``RecordError`` if the folder holds the state of another training, or cannot be written.
     """
     _check_kinds(opt, model)
     opt.exchange()
@@ -64,12 +64,17 @@ def save(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
 
 
 def _check_kinds(opt: Any, model: Any) -> None:
-    """Raise ``ConfigError`` unless ``opt`` is a ``Compressed`` and ``model`` a module."""
+    """Raise ``ConfigError`` unless ``opt`` is a ``Compressed``, and ``model`` has all that it trains."""
     for name, given, kind in (("opt", opt, Compressed), ("model", model, nn.Module)):
         if not isinstance(given, kind):
             raise ConfigError(
                 f"{name} is {one_line(given)}; allowed: a {kind.__name__}: (folder, opt, model)."
             )
+    if lacking := opt.lacking(model):
+        raise ConfigError(
+            f"model lacks {shortened(lacking)}, which opt trains: give the model that is trained, and not a "
+            "copy of it; of several modules, torch.nn.ModuleList([..]) of them."
+        )
 
 
 def _blobs(opt: Compressed, model: nn.Module) -> dict[str, Blob]:
@@ -119,9 +124,9 @@ def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
 
     The training then continues bit for bit, if its batches and random numbers do.  Raises ``RecordError`` if
     the state is damaged, or belongs to another method, seed, model, number of workers or ``sync_every``, and
-    ``ConfigError`` inside ``opt.common()``; nothing has changed then.  If it belongs to another optimiser or
-    to other buffers, ``RecordError`` too; but parts of it have been loaded then, and nothing is averaged or
-    saved until a load succeeds.
+    ``ConfigError`` inside ``opt.common()`` and for another ``model``; nothing has changed then.  If it is of
+    another optimiser or of other buffers, ``RecordError`` too; but parts of it have been loaded then, and
+    nothing is averaged or saved until a load succeeds.
     """
     _check_kinds(opt, model)
     if opt.local is not None:

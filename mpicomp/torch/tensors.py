@@ -244,6 +244,7 @@ class Tensors(Packing):
         """Set the parameters' values to ``vector``."""
         for p, value in zip(self.parameters, self.views(vector), strict=True):
             p.copy_(value)
+        torch.clear_autocast_cache()  # inside of autocast the next forward would take the values before
 
     def views(self, vector: Array, types: Sequence[torch.dtype] | None = None) -> list[Tensor]:
         """New tensors with the entries of ``vector``, of the parameters' shapes, order and device.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import torch
 from torch.optim import Optimizer
 
 from mpicomp.base.errors import ConfigError
@@ -42,6 +43,7 @@ class Wrapping(Optimizer):
             return self.inner.step(*closure)
         finally:
             _STEPPED.remove(self.inner)
+            torch.clear_autocast_cache()  # as in ``Tensors.set_values``
 
     def register_step_pre_hook(self, hook: Any) -> Any:
         """Call ``hook`` before each step of the inner optimiser, with that optimiser as its argument."""

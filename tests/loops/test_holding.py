@@ -120,3 +120,37 @@ def test_slices_that_are_none_of_the_vector_are_refused(where):
 def test_slices_are_in_a_list(slices):
     with pytest.raises(ConfigError, match=r"holding was given .*; allowed: slices in a list"):
         Aggregator(parse_method("ef21(topk(k=1), gamma=0.1)"), LIKE).holding(slices)
+
+
+def test_in_the_block_no_state_is_saved_or_loaded(tmp_path):
+    """It would lack what is put aside, and what is loaded would be overwritten at the block's end."""
+    agg = Aggregator(parse_method("efsgd(topk(k=0.1))"), LIKE)
+    draw = np.random.default_rng(0)
+    agg(brought(agg, draw, held=False)[0])
+    state = agg.state()
+    agg.save(tmp_path / "before")
+    for _ in range(2):  # also after an error
+        with agg.holding([HELD]):
+            for call in (
+                agg.state,
+                lambda: agg.restore(state),
+                lambda: agg.save(tmp_path / "s"),
+                lambda: agg.load(tmp_path / "before"),
+            ):
+                with pytest.raises(ConfigError, match="outside of the block"):
+                    call()
+        with pytest.raises(ZeroDivisionError), agg.holding([HELD]):
+            raise ZeroDivisionError
+    for name, value in agg.state().items():
+        assert np.array_equal(value, state[name]), name
+    agg.restore(state)
+
+
+def test_a_gradient_that_is_not_0_where_it_is_left_out_is_refused():
+    agg = Aggregator(parse_method("efsgd(topk(k=0.1))"), LIKE)
+    draw = np.random.default_rng(0)
+    for call in (agg, agg.begin):
+        with agg.holding([HELD]), pytest.raises(ConfigError, match=r"not 0 in slice\(0, 24, None\)"):
+            call(brought(agg, draw, held=False)[0])
+    with agg.holding([HELD]):
+        agg(brought(agg, draw, held=True)[0])

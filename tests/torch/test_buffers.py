@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.ao.quantization import PerChannelMinMaxObserver
 
-from mpicomp import DCGD, ConfigError, Identity
+from mpicomp import DCGD, VRMARINA, ConfigError, Identity
 from mpicomp.torch import Compressed
 from tests.support.launching import mpirun
 from tests.torch.kinds import Kinds, of_workers
@@ -38,6 +38,49 @@ def test_buffers_of_every_kind_are_worker_0s(workers):
 
 def test_buffers_of_every_kind_are_rank_0s():
     assert told(3, "every_kind_of_buffer") == []
+
+
+class Tempered(nn.Module):
+    """The derivative in w is the buffer ``slope``, plus 100 for each forward that a gradient has seen."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(1))
+        self.register_buffer("slope", torch.ones(1))
+        self.register_buffer("forwards", torch.zeros(1))
+
+    def forward(self):
+        slope = self.slope + 100 * self.forwards
+        self.forwards += 1
+        return (self.w * slope).sum()
+
+
+@pytest.mark.parametrize("how", ["collect", "closure", "two points"])
+def test_what_the_program_sets_between_two_steps_is_where_each_worker_begins(how):
+    """Exact: gradient k is 10^k + 100 k, of both workers here, as of two ranks with a worker each."""
+    model, seen = Tempered(), []
+    method = VRMARINA(Identity(), batch=None, p=0.2) if how == "two points" else DCGD(Identity())
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), method, module=model, workers=2)
+
+    def gradient(_):
+        opt.zero_grad()
+        (f := model()).backward()
+        seen.append(model.w.grad.item())
+        return f
+
+    for k in range(4):
+        before = len(seen)
+        model.slope.fill_(10.0**k)
+        if how == "collect":
+            for i in opt.hosted:
+                gradient(i)
+                opt.collect(i)
+            opt.step()
+        else:
+            opt.step(gradient)
+        assert {*seen[before:]} == {10.0**k + 100 * k}
+        assert model.forwards == k + 1 and model.slope == 10.0**k
+    assert len(seen) > 8 if how == "two points" else len(seen) == 8
 
 
 def test_a_buffer_that_two_modules_share_is_sent_once():

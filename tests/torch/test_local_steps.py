@@ -249,7 +249,7 @@ def test_other_settings_are_refused_by_a_saved_state(tmp_path):
     step(opt, model, 0)
     save(tmp_path / "saved", opt, model)
     for change in ({"delay": 1}, {"keep": 0.0}, {"fragments": 1}, {"ahead": 0.5}):
-        other = streamed(network(), **{"keep": "delay"} | change)
+        other = streamed(model := network(), **{"keep": "delay"} | change)
         with pytest.raises(RecordError, match=f"{next(iter(change))} is "):
             load(tmp_path / "saved", other, model)
         with pytest.raises(ConfigError, match=f"{next(iter(change))} is "):

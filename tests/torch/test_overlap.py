@@ -87,13 +87,35 @@ def test_overlap_warns_once_where_the_memory_of_a_frozen_parameter_is_lost(metho
     assert ["'0.weight' was frozen" in str(one.message) for one in recwarn] == [True] * warnings
 
 
-def test_overlap_refuses_gradients_that_are_changed_after_they_left():
+@pytest.mark.parametrize("replaced", [False, True])
+def test_overlap_refuses_gradients_that_are_changed_after_they_left(replaced):
+    """Another tensor may have the version of the one that left."""
     model = network()
     opt = early(model)
     loss(model, 0, 0).backward()
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
+    if replaced:
+        for p in model.parameters():
+            p.grad = p.grad.clamp(-1e-3, 1e-3)
+    else:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)
     with pytest.raises(ConfigError, match="was changed after backward, when it had left already"):
         opt.step()
+
+
+def test_overlap_takes_copies_of_the_gradients_that_left():
+    trained = []
+    for copied in (False, True):
+        model = network()
+        opt = early(model)
+        for k in range(3):
+            opt.zero_grad()
+            loss(model, 0, k).backward()
+            if copied:
+                for p in model.parameters():
+                    p.grad = p.grad.clone()
+            opt.step()
+        trained.append(values(model))
+    assert trained[0] == trained[1]
 
 
 def test_overlap_refuses_scaled_gradients():

@@ -174,6 +174,18 @@ def test_what_could_not_be_loaded_again_is_not_saved(tmp_path):
         rmtree(tmp_path / "s")
 
 
+@pytest.mark.parametrize("which", ["a copy", "a part"])
+def test_a_model_that_is_not_the_trained_one_is_refused(which, tmp_path):
+    """The state would lack what was trained, and loading it into a copy would leave the model as it is."""
+    model = network()
+    opt = compressed(model)
+    other, lacking = (model[0], "2.weight") if which == "a part" else (network(), "0.weight")
+    for call in (save, load):
+        with pytest.raises(ConfigError, match=f"^model lacks '{lacking}'.* which opt trains"):
+            call(tmp_path / "s", opt, other)
+    save(tmp_path / "s", opt, torch.nn.ModuleList([model, other]))
+
+
 def test_a_state_between_aggregate_and_step_is_not_saved(tmp_path):
     """The method has sent the step's message already, and the parameters have not moved."""
     model = network()

@@ -55,16 +55,17 @@ def schedules_of_their_own():
 
 
 def stepped_alone():
-    """Rank 1 leaves a step out after ``aggregate``, or puts its own gradients there; what is said next.
+    """Rank 1 leaves a step out after ``aggregate``, puts its own gradients there, or clips; what is said.
 
-    With the same on both ranks they go on.
+    With the same on both ranks they go on, and also where rank 1 clips by what is no bound.
     """
     said = []
-    for where, alone in (("step", True), ("gradients", True), ("step", False), ("gradients", False)):
+    cases = [(where, alone) for alone in (True, False) for where in ("step", "gradients", "clipped")]
+    for where, alone in [*cases, ("measured", True)]:
         model = network()
         opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model)
         for k in range(3):
-            if k == 2 and alone:
+            if k == 2 and alone and where != "measured":
                 try:
                     train(opt, model, [k])
                 except ConfigError as error:
@@ -79,6 +80,9 @@ def stepped_alone():
                 own = torch.autograd.grad(of, [*model.parameters()])
                 for p, g in zip(model.parameters(), own, strict=True):
                     p.grad = g
+            if here and where in ("clipped", "measured"):
+                bound = 1e-3 if where == "clipped" else float("inf")
+                torch.nn.utils.clip_grad_norm_(model.parameters(), bound)
             if not (here and where == "step"):
                 opt.step()
         else:
@@ -222,6 +226,13 @@ def changed_between_steps():
         sgd.step()
         opt.outer.load_state_dict(sgd.state_dict())
 
+    def forget(model, opt):
+        opt.state.clear()
+
+    def reset(model, opt):
+        for own in opt.state.values():
+            own["momentum_buffer"].zero_()
+
     def fail(model, opt):
         def out_of_memory(*_):
             raise MemoryError
@@ -230,7 +241,7 @@ def changed_between_steps():
             step(opt, model, 9, WORLD.rank)
 
     early = {"server": "sharded", "blocks": 2, "overlap": True}
-    cases = [(change, {}) for change in (load, draw, replace, remember, fail)]
+    cases = [(change, {}) for change in (load, draw, replace, remember, forget, reset, fail)]
     cases += [(load, early), (load, {"sync_every": 2}), (load, {"start_after": 9, "sync_every": 2})]
     cases += [(remember_outer, {"sync_every": 1 + k, "fragments": k}) for k in (1, 2)]
     said = []
