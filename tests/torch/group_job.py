@@ -254,7 +254,7 @@ def refusals():
     }.items():
         told[name] = said(lambda o=options: Aggregator(METHODS["EFSGD"], **({"like": x} | o)))
     one, two = (Aggregator(METHODS["EFSGD"], like=x, server=s) for s in ("shared", "sharded"))
-    told["numbers"] = [agg._agreement._number for agg in (one, two)]
+    told["numbers"] = [agg._agreement.number for agg in (one, two)]
     bad = np.full(D, np.nan if RANK == 1 else 1.0)
     for agg in (one, two):
         told[f"not finite {agg is one}"] = said(lambda agg=agg: agg(bad))
