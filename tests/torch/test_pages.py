@@ -52,8 +52,8 @@ def done(code: str, folder: Path | None = None) -> str:
     return ended.stdout
 
 
-def test_there_are_five_blocks():
-    assert len(BLOCKS) == PAGE.read_text().count("```python") == 5
+def test_there_are_six_blocks():
+    assert len(BLOCKS) == PAGE.read_text().count("```python") == 6
 
 
 def test_the_training_loop_trains_and_counts():
@@ -67,8 +67,24 @@ def test_each_rank_has_batches_of_its_own():
     assert told == "[16, 16, 16, 16]\n"
 
 
+def test_a_loop_that_saves_goes_on_when_it_is_started_again(tmp_path):
+    """Ended after 50 of 100 steps and begun again, it has the parameters of 100 steps in a row."""
+    tell = """
+import hashlib
+x = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+print(opt.steps, hashlib.sha256(x).hexdigest())
+"""
+    begin = BLOCKS[0][: BLOCKS[0].index("for batch in")]
+    whole = AROUND + begin + BLOCKS[3].replace("100", "10") + tell  # 100 steps, a state every 10
+    once, twice = tmp_path / "once", tmp_path / "twice"
+    once.mkdir(), twice.mkdir()
+    assert done(whole.replace(", 100)", ", 50)"), twice).startswith("50 ")
+    told = done(whole, once)
+    assert told.startswith("100 ") and done(whole, twice) == told
+
+
 def test_the_hook_of_ddp_trains(tmp_path):
-    done(AROUND + NAMES + BLOCKS[3] + STEPS + LOWER, tmp_path)
+    done(AROUND + NAMES + BLOCKS[4] + STEPS + LOWER, tmp_path)
 
 
 def test_muon_trains_and_compresses_both_ways():
@@ -81,7 +97,7 @@ for batch in batches_of_this_rank:
 whole, ledger = 4 * sum(p.numel() for p in model.parameters()), opt.ledger
 assert ledger.up_bytes < whole + 20 * whole / 4 and ledger.down_bytes < 20 * whole / 4
 """
-    done(AROUND + NAMES + BLOCKS[4] + loop + LOWER)
+    done(AROUND + NAMES + BLOCKS[5] + loop + LOWER)
 
 
 def test_the_program_under_torchrun_prints_what_is_shown(tmp_path):
