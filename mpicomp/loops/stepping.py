@@ -20,6 +20,7 @@ from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import as_seed, as_workers, check_choice
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, unknown
 from mpicomp.base.given_arrays import in_full
+from mpicomp.base.program import level_of_program
 from mpicomp.base.units import one_line, shortened
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
@@ -269,7 +270,7 @@ class Stepping:
             warnings.warn(
                 "with server='dedicated' rank 0 hosts no worker, and the gradient that it was given is left "
                 "out of the mean. Share out the data among the other ranks, and compute none on rank 0.",
-                stacklevel=5,
+                stacklevel=level_of_program(),
             )
         self._warned = True
 

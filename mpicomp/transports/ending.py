@@ -49,7 +49,7 @@ _aborts = False
 
 def notice_abort() -> None:
     """Notice from now on whether mpi4py is asked to abort the job once this process has ended."""
-    MPI = sys.modules["mpi4py.MPI"]
+    MPI: Any = sys.modules["mpi4py.MPI"]
     set_status = getattr(MPI, "_set_abort_status", None)
     if set_status is None or hasattr(set_status, "__wrapped__"):
         return
