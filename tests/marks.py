@@ -35,6 +35,7 @@ JOBS = (
     "runtime/test_faults.py::test_a_broadcast_that_one_rank_receives_differently_ends_all",
     "runtime/test_faults.py::test_a_mpirun_that_does_not_end_is_killed_and_no_file_of_its_ranks_is_left",
     "runtime/test_faults.py::test_a_rank_that_has_left_is_missed_at_the_start_of_a_run",
+    "runtime/test_faults.py::test_a_status_that_is_not_0_ends_the_job_though_others_never_call_again",
     "runtime/test_faults.py::test_a_silent_rank_is_named_and_the_job_ended",
     "runtime/test_faults.py::test_a_silent_server_is_reported_by_one_rank",
     "runtime/test_faults.py::test_a_struck_rank_ends_the_job_which_can_be_resumed",

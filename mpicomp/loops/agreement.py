@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mpicomp.base.errors import MpicompError, raise_if
@@ -24,6 +24,11 @@ def check_alike(transport: Transport, facts: dict[str, object], values: int) -> 
         return all(theirs == values for _, theirs in told)
 
     return transport.ask_server(are_equal)
+
+
+def other_rank(numbers: Sequence[int]) -> int | None:
+    """The first rank whose number is not that of rank 0."""
+    return next((rank for rank, number in enumerate(numbers) if number != numbers[0]), None)
 
 
 class Agreement:

@@ -20,6 +20,7 @@ from mpicomp.base.files import as_path
 from mpicomp.base.former import present_config
 from mpicomp.base.given_arrays import in_full
 from mpicomp.base.units import from_difference, one_line, shortened
+from mpicomp.loops.agreement import other_rank
 from mpicomp.loops.stepping import NONE, SENT, SKIPPED, Stepping, check_options, operation
 from mpicomp.methods.base import Method
 from mpicomp.runtime import checkpoint
@@ -111,7 +112,7 @@ class Resumable(Stepping):
             return crc32(f"{[one._agreement.number for one in others]} {place}".encode("utf-8", "replace"))
 
         told = self._agreement.begin(operation, number)
-        if (other := next((rank for rank, its in enumerate(told) if its != told[0]), None)) is not None:
+        if (other := other_rank(told)) is not None:
             raise ConfigError(
                 f"rank {other} has another folder than rank 0, or saves or loads other loops with this one: "
                 "all ranks give the same."

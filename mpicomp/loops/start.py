@@ -19,6 +19,7 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
+from mpicomp.loops.agreement import other_rank
 from mpicomp.loops.packing import Packing
 
 _REMEDY = "x = agg.start(x), before the first call, gives rank 0's to all ranks."
@@ -74,16 +75,16 @@ class Start:
                 raise ConfigError(
                     f"at is given on rank {with_at} and not on rank {without}: all ranks give the same x."
                 )
-            if (other := _other(told)) is not None:
+            if (other := other_rank(told)) is not None:
                 raise ConfigError(
                     f"at on rank {other} is not at on rank 0: all ranks give the same x. {_REMEDY}"
                 )
             self.settle()
-        elif self._packing.alike and (other := _other(told)) is not None:
+        elif self._packing.alike and (other := other_rank(told)) is not None:
             raise ConfigError(f"on rank {other} {self._packing.alike}")
         if self._like is None:
             return
-        other = _other([number & ~_FLAGS for number in told])
+        other = other_rank([number & ~_FLAGS for number in told])
         if other is None or all(number & _GRADIENT for number in told):
             self.settle()
         elif self._calls == 2:
@@ -99,8 +100,3 @@ class Start:
     def settle(self) -> None:
         """End the check of ``like``: all ranks have the same x, or ``like`` is not x."""
         self._like = None
-
-
-def _other(numbers: Sequence[int]) -> int | None:
-    """The first rank whose number is not that of rank 0."""
-    return next((rank for rank, number in enumerate(numbers) if number != numbers[0]), None)

@@ -20,10 +20,11 @@ from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import as_seed, as_workers, check_choice
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, unknown
 from mpicomp.base.given_arrays import in_full
+from mpicomp.base.program import level_of_program
 from mpicomp.base.units import one_line, shortened
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.loops.agreement import Agreement, check_alike
+from mpicomp.loops.agreement import Agreement, check_alike, other_rank
 from mpicomp.loops.background import Background
 from mpicomp.loops.early import Early
 from mpicomp.loops.given import Given
@@ -238,7 +239,7 @@ class Stepping:
         self.transport.activity = f"step {self.steps}"
         if self.one_each and not self.hosted and gradient is not None:
             self.warn_of_left_out()
-        if self._held:
+        if any(self._held):
             self._compare_held()
         try:
             told = self._agreement.begin(Operation.CALL, lambda: self._take(gradient, at), self._drop_early)
@@ -258,7 +259,7 @@ class Stepping:
         """Raise ``ConfigError`` on all ranks unless they leave the same coordinates out of the step."""
         own = sorted((int(s.start), int(s.stop)) for slices in self._held for s in slices)
         told = self._agreement.begin(Operation.HOLD, lambda: crc32(repr(own).encode()))
-        if (other := next((rank for rank, its in enumerate(told) if its != told[0]), None)) is not None:
+        if (other := other_rank(told)) is not None:
             raise ConfigError(
                 f"rank {other} has other slices in holding than rank 0: all ranks give the same."
             )
@@ -269,7 +270,7 @@ class Stepping:
             warnings.warn(
                 "with server='dedicated' rank 0 hosts no worker, and the gradient that it was given is left "
                 "out of the mean. Share out the data among the other ranks, and compute none on rank 0.",
-                stacklevel=5,
+                stacklevel=level_of_program(),
             )
         self._warned = True
 
@@ -309,7 +310,7 @@ class Stepping:
 
     def check_not_held(self) -> None:
         """Raise ``ConfigError`` inside of ``Aggregator.holding``, where parts of the state are 0."""
-        if self._held:
+        if any(self._held):
             raise ConfigError(
                 "inside agg.holding(..) what the method keeps for coordinates left out is put aside: save or "
                 "load a state outside of the block."

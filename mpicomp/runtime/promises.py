@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -87,9 +87,16 @@ def _watching(C: Compressor, name: str, keys: dict[bytes, set[Key]]) -> Compress
     chooses = type(C).coordinates is not Compressor.coordinates
     bases = (_Choosing if chooses else _Watching, type(C))
     members = {"__module__": __name__, "_plain": type(C), "_name": name, "_keys": keys}
-    watching: Compressor = object.__new__(type(type(C).__name__, bases, members))
-    object.__setattr__(watching, "__dict__", vars(C).copy())
-    return watching
+    return _with_class(C, type(type(C).__name__, bases, members))
+
+
+def _with_class(C: Compressor, kind: type[Compressor]) -> Compressor:
+    """An object of the class ``kind`` with the attributes of ``C``, in ``__dict__`` or in slots."""
+    made = object.__new__(kind)
+    slots: list[str] = [field.name for field in fields(C)] if is_dataclass(C) else []
+    for name in {*vars(C), *slots}:
+        object.__setattr__(made, name, getattr(C, name))
+    return made
 
 
 class _Watching(Compressor):
@@ -101,9 +108,7 @@ class _Watching(Compressor):
 
     def plain(self) -> Compressor:
         """The compressor that is watched."""
-        plain = object.__new__(self._plain)
-        object.__setattr__(plain, "__dict__", vars(self).copy())
-        return plain
+        return _with_class(self, self._plain)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _watching, (self.plain(), self._name, self._keys)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import warnings
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from mpicomp.base.program import level_of_program
 from mpicomp.torch.ddp import AROUND, is_in_ddp
 from mpicomp.transports import Transport
 
@@ -17,7 +15,6 @@ _CLIPPED = (
     "gradients were changed between backward and opt.step(): clip_grad_norm_ there clips the gradient of "
     "each worker, and not their mean. To clip the mean: opt.aggregate(), clip_grad_norm_, opt.step()."
 )
-_PACKAGES = tuple(str(folder) + os.sep for folder in (Path(torch.__file__).parent, Path(__file__).parents[1]))
 
 
 class ClippingWatch:
@@ -73,14 +70,6 @@ def warn_of_frozen(name: str, gradient: Tensor) -> None:
             "else set the gradient to None.",
             stacklevel=level_of_program(),
         )
-
-
-def level_of_program() -> int:
-    """The stack level, for the caller's warning, of the first line that is neither ours nor torch's."""
-    level, frame = 0, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGES):
-        level, frame = level + 1, frame.f_back
-    return level + 1
 
 
 def _is_mean(total: Tensor, entry: Tensor) -> bool:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.program import level_of_program
 from mpicomp.compressors.base import Array
 from mpicomp.loops.aggregator import Aggregator
-from mpicomp.torch.clipping import level_of_program
 from mpicomp.torch.tensors import Tensors
 
 

@@ -169,7 +169,8 @@ class Transport(ABC):
     def is_over(self) -> bool:
         """Whether the ranks cannot work together any more, so that a ``close`` has nobody to meet.
 
-        MPI is finalized, a rank has been lost, an uncaught exception ends this process, or a rank forked it.
+        MPI is finalized, a rank has been lost, an uncaught exception ends this process, a rank forked it,
+        or the launcher ends the other ranks with it.
         """
         return False
 

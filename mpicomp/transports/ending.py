@@ -10,6 +10,7 @@ import faulthandler
 import os
 import sys
 import time
+from functools import wraps
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -43,6 +44,31 @@ def watch() -> None:
 
 _printing = sys.excepthook  # Python's own, or the program's
 _ending = False
+_aborts = False
+
+
+def notice_abort() -> None:
+    """Notice from now on whether mpi4py is asked to abort the job once this process has ended."""
+    MPI: Any = sys.modules["mpi4py.MPI"]
+    set_status = getattr(MPI, "_set_abort_status", None)
+    if set_status is None or hasattr(set_status, "__wrapped__"):
+        return
+
+    @wraps(set_status)
+    def noticed(status: Any) -> None:
+        global _aborts
+        _aborts = bool(status)
+        set_status(status)
+
+    MPI._set_abort_status = noticed
+
+
+def aborts() -> bool:
+    """Whether MPI ends the other ranks as this process ends, so that it need not wait for them.
+
+    So ``python -m mpi4py`` and ``mpicomp launch`` end the job after ``sys.exit(1)`` on one rank.
+    """
+    return _aborts
 
 
 def _end_the_job(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

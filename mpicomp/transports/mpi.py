@@ -39,7 +39,7 @@ from mpicomp.transports.children import is_child, refuse_child
 from mpicomp.transports.counters.base import ByteCounter, Library
 from mpicomp.transports.counters.monitoring import Monitoring
 from mpicomp.transports.counters.shim import Shim
-from mpicomp.transports.ending import end_now, watch
+from mpicomp.transports.ending import aborts, end_now, watch
 from mpicomp.transports.exchange import Exchange
 from mpicomp.transports.mpi_buffers import mpi_buffer
 from mpicomp.transports.mpi_exchange import MpiExchange
@@ -182,7 +182,7 @@ class Mpi(PointToPoint):
 
     @property
     def is_over(self) -> bool:
-        return MPI.Is_finalized() or is_child()
+        return MPI.Is_finalized() or is_child() or aborts()
 
     def outlives(self, error: BaseException) -> bool:
         return self._survive and ulfm.death(error, self.messages)

@@ -13,6 +13,7 @@ from mpi4py import MPI
 from mpicomp.base.errors import MpicompError
 from mpicomp.transports.calls import Call, Operation
 from mpicomp.transports.children import is_child
+from mpicomp.transports.ending import aborts, notice_abort
 from mpicomp.transports.meeting import Meeting
 from mpicomp.transports.waiting import Patience
 
@@ -21,7 +22,10 @@ class MpiMeeting(Meeting):
     """The meeting of the ranks of ``comm``; collective.
 
     patience  how these ranks wait for MPI
+    survives  whether ranks may have died that others go on without: they never come to ``leave``
     """
+
+    survives = False
 
     def __init__(self, comm: MPI.Comm) -> None:
         super().__init__()
@@ -36,11 +40,14 @@ class MpiMeeting(Meeting):
         return told.tolist()
 
     def leave(self) -> None:
-        """At the end of the program, wait for the other ranks, as MPI does; their calls meanwhile fail."""
+        """At the end of the program, wait for the other ranks, as MPI does; their calls meanwhile fail.
+
+        Not if the launcher ends them with this one.
+        """
         own = Call(Operation.LEAVE).number
         # Interrupted now or in an earlier call; or a rank has died.
         with suppress(KeyboardInterrupt, MpicompError, MPI.Exception):
-            while not (MPI.Is_finalized() or is_child()):
+            while not (MPI.Is_finalized() or is_child() or aborts()):
                 if set(self.tell_all(own)) == {own}:
                     return
 
@@ -55,6 +62,14 @@ class MpiMeeting(Meeting):
 
 
 _MEETINGS: dict[tuple[int, ...], MpiMeeting] = {}  # by the ranks of the job, in their order
+
+
+@atexit.register  # now, so that it is called after what all Aggregators do at the end
+def _leave() -> None:
+    """Leave all meetings, in the order in which they were made, the same on all ranks."""
+    for ranks, meeting in _MEETINGS.items():
+        if len(ranks) > 1 and not meeting.survives:
+            meeting.leave()
 
 
 def meeting_of(
@@ -79,10 +94,9 @@ def meeting_of(
         found = MpiMeeting(comm)
         if MPI.UNDEFINED not in ranks:  # else of processes that the job has started itself
             _MEETINGS[ranks] = found
-            if len(ranks) > 1:
-                atexit.register(found.leave)  # after what its Aggregators do at the end
+            notice_abort()
     if asked[1:2] == (True,):
-        atexit.unregister(found.leave)  # a rank that has died never comes there
+        found.survives = True
     with found.calling(late):
         found.begin(asked)
     return found

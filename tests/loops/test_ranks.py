@@ -144,6 +144,7 @@ def test_one_decision_about_a_gradient_that_is_not_finite():
         ("closes_early", f"rank 0 calls {ONE}, and rank 2 has ended its work with {ONE}"),
         ("closes_another", f"rank 0 has ended its work with {TWO}, and rank 1 calls {ONE}"),
         ("exits", f"rank 0 calls {ONE}, and rank 1 has ended its work with {ONE}"),
+        ("exits_after_a_part", f"rank 0 calls {ONE}, and rank 1 has ended its work with {ONE}"),
         ("stays_away", "rank 1 on "),
         ("another_ranks_state", "rank 1 was given the state of another rank"),
         ("raises", "RuntimeError: the user's own error"),

@@ -113,6 +113,35 @@ def test_a_rank_that_has_left_is_missed_at_the_start_of_a_run():
     assert done.stderr.count(said) == 1
 
 
+@pytest.mark.parametrize("made", ["run", "aggregator"])
+def test_a_status_that_is_not_0_ends_the_job_though_others_never_call_again(tmp_path, made):
+    """As without mpicomp; the rank waited at its end for the one that waits for its message, for ever."""
+    script = tmp_path / "script.py"
+    script.write_text(EXITS)
+    options = {"PYTHONPATH": str(TESTS.parent)}
+    assert mpirun(2, "-m", "mpi4py", str(script), made, **options).returncode == 7
+    launch = [sys.executable, "-m", "mpicomp", "launch", "--ranks", "2", str(script), made]
+    done = subprocess.run(launch, env=os.environ | options, stdin=subprocess.DEVNULL, timeout=LIMIT)
+    assert done.returncode == 7
+
+
+EXITS = """
+import sys
+import numpy as np
+from mpi4py import MPI
+import mpicomp
+
+if sys.argv[1] == "run":
+    mpicomp.run(mpicomp.GD(gamma=0.1), mpicomp.Quadratics(d=4), workers=2, rounds=2)
+else:
+    agg = mpicomp.Aggregator(mpicomp.GD(gamma=0.1), like=np.zeros(4))
+    agg(np.ones(4))
+if MPI.COMM_WORLD.rank == 1:
+    sys.exit(7)
+MPI.COMM_WORLD.recv(source=1)
+"""
+
+
 # --- the launcher is killed ---
 
 

@@ -95,6 +95,32 @@ def test_a_method_of_ones_own_that_keeps_them(C):
     check_method(Compressed(C), rounds=4)
 
 
+@dataclass(frozen=True, slots=True)
+class InSlots(Contractive):
+    """Half of x in float64; its field is in no ``__dict__``."""
+
+    part: float = 0.5
+
+    def alpha(self, d):
+        return 0.75
+
+    def compress(self, x, key):
+        return (self.part * x).view(np.uint8)
+
+    def decompress_add(self, buf, out, key, scale=1.0):
+        out += scale * buf.view(np.float64)
+
+    def nbytes(self, d):
+        return 8 * d
+
+    def paper_bits(self, *given):
+        return 64
+
+
+def test_a_compressor_may_have_slots():
+    check_method(Compressed(InSlots()), rounds=4)
+
+
 @pytest.mark.parametrize(
     ("kind", "field", "key"),
     [

@@ -122,6 +122,19 @@ def exits():
     agg(np.ones(8))
 
 
+def exits_after_a_part():
+    """Ranks 0 and 1 have met on their own too: rank 1 does not wait there while rank 0 calls."""
+    agg = Aggregator(METHOD, like=np.zeros(8))
+    agg(np.ones(8))
+    part = MPI.COMM_WORLD.Split(RANK < 2)
+    if RANK < 2:
+        with Aggregator(METHOD, like=np.zeros(8), comm=part) as of_part:
+            of_part(np.ones(8))
+    if RANK == 1:
+        sys.exit(0)
+    agg(np.ones(8))
+
+
 def rank_dies():
     import os
 
