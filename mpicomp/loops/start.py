@@ -18,6 +18,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.program import level_of_program
 from mpicomp.compressors.base import Array
 from mpicomp.loops.agreement import other_rank
 from mpicomp.loops.packing import Packing
@@ -95,7 +96,10 @@ class Start:
                     f"the ranks train different x. {_REMEDY} {_SHAPES}"
                 )
             if self._warns:
-                warnings.warn(f"like differs between ranks. If it is x: {_REMEDY} {_SHAPES}", stacklevel=5)
+                warnings.warn(
+                    f"like differs between ranks. If it is x: {_REMEDY} {_SHAPES}",
+                    stacklevel=level_of_program(),
+                )
 
     def settle(self) -> None:
         """End the check of ``like``: all ranks have the same x, or ``like`` is not x."""

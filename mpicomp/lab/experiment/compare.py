@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,7 @@ def compare(
     folder = as_path_or_none("out", out)
     work = suite.tasks()[part]
     with _control(suite, placement.dedicated) as control:
-        _refuse_unlike(control, suite, out=out, resume=resume, part=part, placement=placement)
+        _refuse_unlike(control, suite, placement, out=out, resume=resume, part=part)
         control.ask_server(lambda: _check(suite, work, placement))
         return _Job(suite, work, folder, control, placement, progress).run(resume)
 
@@ -109,7 +109,7 @@ def tune_first(
     """Tune the first method of ``suite``, which has a range to tune it in.  Collective, like ``compare``."""
     work = suite.tasks()[:1]
     with _control(suite, placement.dedicated) as control:
-        _refuse_unlike(control, suite, placement=placement)
+        _refuse_unlike(control, suite, placement)
         control.ask_server(lambda: _check(suite, work, placement))
         return _Job(suite, work, None, control, placement, progress).tune(suite.entries[0])
 
@@ -148,13 +148,16 @@ def _control(suite: Suite, dedicated: bool) -> Iterator[Transport]:
         yield control
 
 
-def _refuse_unlike(control: Transport, suite: Suite, **given: object) -> None:
+def _refuse_unlike(control: Transport, suite: Suite, placement: Placement, **given: object) -> None:
     """Raise ``ConfigError`` on all ranks if they are given different comparisons; collective.
 
-    The problem is left out: each run compares it, with its data.
+    Left out are the problem, which each run compares with its data, and what may differ between ranks.
     """
+    placement = replace(placement, cuda_aware="ask", stall_timeout=None)
     asked = {f.name: getattr(suite, f.name) for f in fields(suite) if f.compare and f.name != "problem"}
-    told: Any = control.collect({name: as_text(value) for name, value in (asked | given).items()})
+    told: Any = control.collect(
+        {name: as_text(value) for name, value in (asked | given | {"placement": placement}).items()}
+    )
     control.ask_server(lambda: refuse_unlike(told))
 
 
