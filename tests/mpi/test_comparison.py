@@ -64,8 +64,9 @@ def test_a_comparison_is_the_same_here_and_in_one_process(tmp_path, monkeypatch)
     from mpi4py import MPI
 
     suite, asked = parse_suite(SUITE), []
-    here = compare(suite, tmp_path / "here")
-    again = compare(suite, tmp_path / "here", resume=True, progress=lambda *seen: asked.append(seen))
+    folder = MPI.COMM_WORLD.bcast(tmp_path / "here")
+    here = compare(suite, folder)
+    again = compare(suite, folder, resume=True, progress=lambda *seen: asked.append(seen))
     assert not asked
     digests = {content(here), content(again)}
     assert {o.summary["ranks"] for o in here.outcomes if o.label == "GD"} == {launched_ranks()}

@@ -95,7 +95,7 @@ def compare(
     folder = as_path_or_none("out", out)
     work = suite.tasks()[part]
     with _control(suite, placement.dedicated) as control:
-        _refuse_unlike(control, suite, placement, out=out, resume=resume, part=part)
+        _refuse_unlike(control, suite, placement, out=folder and str(folder), resume=resume, part=part)
         control.ask_server(lambda: _check(suite, work, placement))
         return _Job(suite, work, folder, control, placement, progress).run(resume)
 
