@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 
@@ -20,6 +21,8 @@ def test_the_lines_for_torch_start_as_many_processes_as_tasks(slurm, tmp_path):
     assert hosts in lines
     script = "#!/bin/bash\n#SBATCH --output=out\n" + re.sub("^    ", "", lines, flags=re.MULTILINE)
     script = script.replace(hosts, "127.0.0.1").replace("29500", str(free_ports(1)[0]))
+    script = script.replace("exec python ", f"exec {sys.executable} ")  # that of PATH may have no torch
+    assert sys.executable in script
     (tmp_path / "job.sh").write_text(f"{script}echo first {hosts}\n")
     programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "torch.md").read_text(), flags=re.DOTALL)
     (program,) = (text for text in programs if 'dist.init_process_group("gloo")' in text)
