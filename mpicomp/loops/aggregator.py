@@ -157,12 +157,8 @@ class Aggregator(Resumable):
 
     @contextmanager
     def _hold(self, slices: list[slice]) -> Iterator[None]:
-        with held(self._play, slices, self._background.wait):
-            self._held.append(slices)
-            try:
-                yield
-            finally:
-                self._held.pop()
+        with held(self._play, slices, self._background.wait), self._holding.block(slices):
+            yield
 
     @operation
     def tell_all(self, number: int, asks: Operation = Operation.TELL) -> list[int]:
@@ -237,12 +233,9 @@ class Aggregator(Resumable):
         if self.pending != NONE:
             raise ConfigError("a step that begin has begun is under way: finish() ends it.")
         taken = super()._take(gradient, at)
-        for i, where in ((i, where) for i in self.hosted for slices in self._held for where in slices):
-            given = self._given[i].gradient
-            if given is not None and given[where].any():
-                raise ConfigError(
-                    f"worker {i}: the gradient is not 0 in {where}, which holding leaves out: set it so."
-                )
+        for i in self.hosted:
+            if (given := self._given[i].gradient) is not None:
+                self._holding.check(i, given)
         return taken
 
     def _values(self, like: Any) -> int:

@@ -123,8 +123,8 @@ class Resumable(Stepping):
 
         Also if a method of one's own keeps what could not be loaded.
         """
-        _check_not_held([self, *others])
         for one in (self, *others):
+            one._holding.refuse()
             one._play.check_saved()
         if taken := sorted(records.keys() & (self._play.states() | {"replica": None, "ledger": None}).keys()):
             raise ConfigError(f"{shortened(taken)} are names of the method's own records; give others.")
@@ -140,7 +140,7 @@ class Resumable(Stepping):
         """
         # Also after a step that has failed.
         all_loops = [self, *others]
-        self._begin(Operation.LOAD, folder, others, lambda: _check_not_held(all_loops))
+        self._begin(Operation.LOAD, folder, others, lambda: _refuse_holding(all_loops))
         for one in all_loops:
             one._background.wait()
             one._play.settle()
@@ -180,7 +180,7 @@ class Resumable(Stepping):
         It is for programs that save each rank's state themselves, for ``restore``.  Raises ``MpicompError``
         after a step that failed part-way, and if a method of your own keeps what ``restore`` would refuse.
         """
-        self.check_not_held()
+        self._holding.refuse()
         self._play.check_saved()
         records = self._own_records()
         own = {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}
@@ -212,7 +212,7 @@ class Resumable(Stepping):
             one._background.wait()  # else its thread would go on changing what is restored
 
         def checked() -> None:
-            _check_not_held([one for one, _ in together])
+            _refuse_holding([one for one, _ in together])
             check()
             found.extend(one._read(_as_dict(its)) for one, its in together)
 
@@ -284,9 +284,10 @@ class Resumable(Stepping):
         self.transport.ask_server(refuse_different)
 
 
-def _check_not_held(loops: Sequence[Resumable]) -> None:
+def _refuse_holding(loops: Sequence[Resumable]) -> None:
+    """Raise ``ConfigError`` inside of ``holding`` of one of these loops."""
     for one in loops:
-        one.check_not_held()
+        one._holding.refuse()
 
 
 def _numbered(states: list[dict[str, Any]]) -> dict[str, Any]:

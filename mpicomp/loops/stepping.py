@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from functools import partial, wraps
 from inspect import signature
 from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Self, TypeVar
-from zlib import crc32
 
 import numpy as np
 
@@ -24,10 +23,11 @@ from mpicomp.base.program import level_of_program
 from mpicomp.base.units import one_line, shortened
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.loops.agreement import Agreement, check_alike, other_rank
+from mpicomp.loops.agreement import Agreement, check_alike
 from mpicomp.loops.background import Background
 from mpicomp.loops.early import Early
 from mpicomp.loops.given import Given
+from mpicomp.loops.holding import Holding
 from mpicomp.loops.packing import Packing
 from mpicomp.loops.start import Start
 from mpicomp.methods.base import Method
@@ -148,7 +148,7 @@ class Stepping:
         self._agreement = Agreement(t, name)
         self.seed, self.steps, self.skipped, self.pending = seed, 0, 0, NONE
         self._early: Early | None = None
-        self._held: list[list[slice]] = []  # the slices of each open block of ``Aggregator.holding``
+        self._holding = Holding()
         self._background = Background(t.waits_end)
         self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
         self._open.callback(t.close)
@@ -239,8 +239,8 @@ class Stepping:
         self.transport.activity = f"step {self.steps}"
         if self.one_each and not self.hosted and gradient is not None:
             self.warn_of_left_out()
-        if any(self._held):
-            self._compare_held()
+        if self._holding:
+            self._holding.compare(self._agreement)
         try:
             told = self._agreement.begin(Operation.CALL, lambda: self._take(gradient, at), self._drop_early)
         except DivergedError:
@@ -254,15 +254,6 @@ class Stepping:
             self._drop_early()
             raise
         return True
-
-    def _compare_held(self) -> None:
-        """Raise ``ConfigError`` on all ranks unless they leave the same coordinates out of the step."""
-        own = sorted((int(s.start), int(s.stop)) for slices in self._held for s in slices)
-        told = self._agreement.begin(Operation.HOLD, lambda: crc32(repr(own).encode()))
-        if (other := other_rank(told)) is not None:
-            raise ConfigError(
-                f"rank {other} has other slices in holding than rank 0: all ranks give the same."
-            )
 
     def warn_of_left_out(self) -> None:
         """Warn once that this rank, a dedicated server, was given a gradient: it is not part of the mean."""
@@ -307,14 +298,6 @@ class Stepping:
     def refuse_steps(self, reason: MpicompError) -> None:
         """Let every step and save from now on raise ``reason``, until a state is loaded; on all ranks."""
         self._play.books.fail(reason)
-
-    def check_not_held(self) -> None:
-        """Raise ``ConfigError`` inside of ``Aggregator.holding``, where parts of the state are 0."""
-        if any(self._held):
-            raise ConfigError(
-                "inside agg.holding(..) what the method keeps for coordinates left out is put aside: save or "
-                "load a state outside of the block."
-            )
 
     def _key(self) -> Key:
         """The key of the next round."""

@@ -86,7 +86,7 @@ def _watching(C: Compressor, name: str, keys: dict[bytes, set[Key]]) -> Compress
     """``C``, of a subclass that keeps in ``keys`` the keys of each message, and compares them."""
     chooses = type(C).coordinates is not Compressor.coordinates
     bases = (_Choosing if chooses else _Watching, type(C))
-    members = {"__module__": __name__, "_plain": type(C), "_name": name, "_keys": keys}
+    members = {"__module__": __name__, "_watched": type(C), "_named": name, "_keys_of": keys}
     return _with_class(C, type(type(C).__name__, bases, members))
 
 
@@ -102,47 +102,43 @@ def _with_class(C: Compressor, kind: type[Compressor]) -> Compressor:
 class _Watching(Compressor):
     """Before the class of a compressor: each method that is given a key notes or compares it."""
 
-    _plain: ClassVar[type[Compressor]]
-    _name: ClassVar[str]
-    _keys: ClassVar[dict[bytes, set[Key]]]
-
-    def plain(self) -> Compressor:
-        """The compressor that is watched."""
-        return _with_class(self, self._plain)
+    _watched: ClassVar[type[Compressor]]
+    _named: ClassVar[str]  # the method and its field
+    _keys_of: ClassVar[dict[bytes, set[Key]]]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _watching, (self.plain(), self._name, self._keys)
+        return _watching, (_with_class(self, self._watched), self._named, self._keys_of)
 
     def bound(self, parts: Parts) -> Any:
-        return _watching(self.plain().bound(parts), self._name, self._keys)
+        return _watching(_with_class(self, self._watched).bound(parts), self._named, self._keys_of)
 
     def compress(self, x: Array, key: Key) -> Bytes:
-        return self._made(super().compress(x, key), key)  # type: ignore[safe-super]
+        return self._made(self._watched.compress(self, x, key), key)
 
     def compress_difference(self, x: Array, y: Array, key: Key) -> Bytes:
-        return self._made(super().compress_difference(x, y, key), key)
+        return self._made(self._watched.compress_difference(self, x, y, key), key)
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         self._compare(buf, key)
-        super().decompress_add(buf, out, key, scale)  # type: ignore[safe-super]
+        self._watched.decompress_add(self, buf, out, key, scale)
 
     def decompress(self, buf: Bytes, d: int, key: Key) -> Array:
         self._compare(buf, key)
-        return super().decompress(buf, d, key)
+        return self._watched.decompress(self, buf, d, key)
 
     def sum(self, out: Array, key: Key, scale: float = 1.0) -> Sum:
         return Sum(self, out, key, scale)
 
     def _made(self, message: Bytes, key: Key) -> Bytes:
-        self._keys.setdefault(message.tobytes(), set()).add(key)
+        self._keys_of.setdefault(message.tobytes(), set()).add(key)
         return message
 
     def _compare(self, buf: Bytes, key: Key) -> None:
         """Raise ``ConfigError`` if this message was made, and never with this key."""
-        if (known := self._keys.get(buf.tobytes())) and key not in known:
+        if (known := self._keys_of.get(buf.tobytes())) and key not in known:
             made = min(known, key=lambda k: (k.round != key.round, k.worker != key.worker, k.message))
             raise ConfigError(
-                f"{self._name}: a message is decoded with the key {key}, and was compressed with {made}. "
+                f"{self._named}: a message is decoded with the key {key}, and was compressed with {made}. "
                 "Give both the same key: a compressor that draws would decode it to other coordinates."
             )
 
@@ -152,4 +148,4 @@ class _Choosing(_Watching):
 
     def coordinates(self, buf: Bytes, d: int, key: Key) -> Support:
         self._compare(buf, key)
-        return super().coordinates(buf, d, key)
+        return self._watched.coordinates(self, buf, d, key)

@@ -37,7 +37,7 @@ from mpicomp.runtime.session import Callback, Session
 from mpicomp.runtime.signals import stop_on_signals
 from mpicomp.text.config import as_method, as_problem
 from mpicomp.transports import Transport
-from mpicomp.transports.meeting import begin
+from mpicomp.transports.meeting import Features, begin
 
 
 def run(
@@ -173,7 +173,8 @@ def run(
     # In this order, so that a signal acts on the script once ``t`` is closed: what it raises is no defect.
     with stop_on_signals(t) as asked, left_in_order(t, MpicompError, close=transport is None):
         if transport is not None:  # the ranks have not met, as where each makes one
-            begin(t.tell_all, t.names, (verify_bytes, placement.survive, stall_timeout is not None, True))
+            asked_for = Features(verify_bytes, placement.survive, stall_timeout is not None, transport=True)
+            begin(t.tell_all, t.names, asked_for)
         t.raise_on_all(threads)  # refused now, whether or not kernels are compiled later
         with kernels.using(t.raise_on_all(lambda: open_device(device))):
             given = {"workers": workers, "seed": seed, "out": None if folder is None else str(folder)}

@@ -10,31 +10,41 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from threading import Thread, current_thread
+from typing import NamedTuple
 
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.transports.calls import Call, Operation, refuse_different
 
-# What all ranks ask of a transport, or none: by the name of its setting, which has one value or the other.
-FEATURES = (
-    ("verify_bytes", "False", "True"),
-    ("on_failure", "end", "shrink"),
-    ("stall_timeout", "None", "a number of seconds"),
-    ("transport", "None", "one that is there"),
-)
+
+class Features(NamedTuple):
+    """What a rank asks of a transport: all ranks ask for it, or none, for they make further calls then.
+
+    Each has the name of its setting, and is true for on_failure="shrink", a number of seconds as
+    stall_timeout, and a transport that is given.
+    """
+
+    verify_bytes: bool = False
+    on_failure: bool = False
+    stall_timeout: bool = False
+    transport: bool = False
 
 
-def begin(tell_all: Callable[[int], list[int]], names: Sequence[str], asked: Sequence[bool]) -> None:
-    """Raise ``MpicompError`` on all ranks if a rank makes another call than to begin a run or a loop.
+# The value of each setting in messages, if it is not asked for and if it is.
+_SAID = (("False", "True"), ("end", "shrink"), ("None", "a number of seconds"), ("None", "a transport"))
 
-    asked  whether this rank asks for each of ``FEATURES``, by which the ranks would make other calls later.
-           Raises ``ConfigError`` on all ranks, naming the first difference, if another rank's are others
+
+def begin(tell_all: Callable[[int], list[int]], names: Sequence[str], asked: Features) -> None:
+    """Begin a run or a loop on all ranks; ``asked`` is what this rank asks for.
+
+    Raises ``MpicompError`` on all ranks if a rank makes another call, and ``ConfigError`` on all ranks if a
+    rank asks for something else: it names the first difference.
     """
     own = Call(Operation.BEGIN, value=sum(wanted << bit for bit, wanted in enumerate(asked)))
     calls = [Call.of(number) for number in tell_all(own.number)]
     refuse_different(calls, names)
     for rank, call in enumerate(calls):
-        for bit, (name, *values) in enumerate(FEATURES):
-            first, other = (values[one.value >> bit & 1] for one in (calls[0], call))
+        for bit, (name, words) in enumerate(zip(Features._fields, _SAID, strict=True)):
+            first, other = (words[one.value >> bit & 1] for one in (calls[0], call))
             if first != other:
                 raise ConfigError(
                     f"rank {rank} has {name} = {other}, and rank 0 has {first}: all ranks give the same.",
@@ -83,6 +93,6 @@ class Meeting(ABC):
     def _allgather(self, number: int) -> list[int]:
         """Allgather one ``number`` per rank; if it raises, ``tell_all`` refuses every later call."""
 
-    def begin(self, asked: Sequence[bool] = ()) -> None:
+    def begin(self, asked: Features) -> None:
         """Begin a transport on all ranks; raises the errors of the function ``begin``."""
         begin(self.tell_all, self.names, asked)

@@ -41,6 +41,7 @@ from mpicomp.transports.counters.monitoring import Monitoring
 from mpicomp.transports.counters.shim import Shim
 from mpicomp.transports.ending import aborts, end_now, watch
 from mpicomp.transports.exchange import Exchange
+from mpicomp.transports.meeting import Features
 from mpicomp.transports.mpi_buffers import mpi_buffer
 from mpicomp.transports.mpi_exchange import MpiExchange
 from mpicomp.transports.mpi_meeting import meeting_of
@@ -86,7 +87,7 @@ class Mpi(PointToPoint):
         comm = comm or MPI.COMM_WORLD
         ulfm.refuse_after_a_death(comm)
         self._survive = survive
-        asked = bool(observed), survive, stall_timeout is not None
+        asked = Features(bool(observed), survive, stall_timeout is not None)
         late = None if stall_timeout is None else _limit(comm, stall_timeout)
         self._meeting = meeting_of(comm, asked, late)
         if stall_timeout is not None:

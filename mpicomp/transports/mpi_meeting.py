@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -14,7 +14,7 @@ from mpicomp.base.errors import MpicompError
 from mpicomp.transports.calls import Call, Operation
 from mpicomp.transports.children import is_child
 from mpicomp.transports.ending import aborts, notice_abort
-from mpicomp.transports.meeting import Meeting
+from mpicomp.transports.meeting import Features, Meeting
 from mpicomp.transports.waiting import Patience
 
 
@@ -25,12 +25,11 @@ class MpiMeeting(Meeting):
     survives  whether ranks may have died that others go on without: they never come to ``leave``
     """
 
-    survives = False
-
     def __init__(self, comm: MPI.Comm) -> None:
         super().__init__()
         self._comm, self.patience = comm.Dup(), Patience(comm)
         self._late: Callable[[], None] | None = None
+        self.survives = False
 
     def _allgather(self, number: int) -> list[int]:
         # Kept, for MPI may still write there if this is interrupted.
@@ -72,9 +71,7 @@ def _leave() -> None:
             meeting.leave()
 
 
-def meeting_of(
-    comm: MPI.Comm, asked: Sequence[bool] = (), late: Callable[[], None] | None = None
-) -> MpiMeeting:
+def meeting_of(comm: MPI.Comm, asked: Features, late: Callable[[], None] | None = None) -> MpiMeeting:
     """The meeting of the ranks of ``comm``, made once and kept as long as the program; collective.
 
     asked  what this rank asks of the transport that begins (see ``Meeting.begin``)
@@ -95,7 +92,7 @@ def meeting_of(
         if MPI.UNDEFINED not in ranks:  # else of processes that the job has started itself
             _MEETINGS[ranks] = found
             notice_abort()
-    if asked[1:2] == (True,):
+    if asked.on_failure:
         found.survives = True
     with found.calling(late):
         found.begin(asked)

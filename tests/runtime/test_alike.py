@@ -61,7 +61,7 @@ def own_transport(rank: int, method: DIANA) -> None:
     for given, verify in (((t, None), (False, False)), ((None, t), (False, False)), ((t, t), (False, True))):
         name, words = "verify_bytes", ("False", "True")
         if given[0] is not given[1]:
-            name, words = "transport", tuple("None" if one is None else "one that is there" for one in given)
+            name, words = "transport", tuple("None" if one is None else "a transport" for one in given)
         with pytest.raises(ConfigError, match=f"rank 1 has {name} = {words[1]}, and rank 0 has {words[0]}"):
             options = GIVEN | {"transport": given[rank], "verify_bytes": verify[rank]}
             mpicomp.run(method, digits(), workers=2, **options)

@@ -9,7 +9,7 @@ import pytest
 
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.transports.calls import Call, Operation, refuse_different
-from mpicomp.transports.meeting import begin
+from mpicomp.transports.meeting import Features, begin
 
 
 def test_a_call_is_the_number_that_is_told():
@@ -33,19 +33,19 @@ def test_what_a_rank_has_met_makes_no_other_call():
 
 def test_ranks_that_ask_for_other_features_are_told_of_the_first():
     names = ["a run"]
-    calls = [(), (True, False, True), (False, False, True)]
+    calls = [Features(), Features(True, False, True), Features(False, False, True)]
     told = []
     for asked in calls:
         begin(lambda own: [told.append(own) or own] * 3, names, asked)  # all alike
     with pytest.raises(
         ConfigError, match="rank 1 has verify_bytes = True, and rank 0 has False: all"
     ) as raised:
-        begin(lambda own: [own, told[1], told[2]], names, ())
+        begin(lambda own: [own, told[1], told[2]], names, Features())
     assert raised.value.unlike
     with pytest.raises(
         ConfigError, match="rank 2 has stall_timeout = a number of seconds, and rank 0 has None"
     ):
-        begin(lambda own: [own, own, told[2]], names, ())
+        begin(lambda own: [own, own, told[2]], names, Features())
 
 
 def test_a_call_that_an_exception_has_ended_is_not_taken_for_the_next():
