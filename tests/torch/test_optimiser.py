@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from contextlib import nullcontext
 from copy import copy, deepcopy
 
 import numpy as np
@@ -171,36 +170,6 @@ def test_a_closure_serves_methods_that_compare_two_points(method):
     with pytest.raises(ConfigError, match=r"two points: opt.step\(closure\)"):
         opt.step()
     assert compared == [0]  # that the method moves the parameters, and back, is no change by the program
-
-
-@pytest.mark.parametrize("what", ["two points", "common"])
-def test_inside_of_autocast_a_forward_takes_the_present_values(what):
-    """Autocast keeps the halves of a parameter until its block ends: the same block in each step or none."""
-    trained = []
-    for around in (False, True):
-        model = network()
-        method = VRMARINA(Identity(), batch=None, p=0.1) if what == "two points" else DCGD(Identity())
-        every = 1 if what == "two points" else 8
-        sgd = torch.optim.SGD(model.parameters(), lr=0.5)
-        opt, losses = Compressed(sgd, method, module=model, sync_every=every), []
-
-        def closure(opt=opt, model=model, losses=losses):
-            opt.zero_grad()
-            with torch.autocast("cpu", dtype=torch.bfloat16):
-                found = loss(model, 0, 0)
-            losses.append(found.item())
-            found.backward()
-            return found
-
-        for _ in range(4):
-            with torch.autocast("cpu", dtype=torch.bfloat16) if around else nullcontext():
-                opt.step(closure)
-                if what == "common":
-                    closure()
-                    with opt.common():
-                        closure()
-        trained.append((losses, values(model)))
-    assert trained[0] == trained[1]
 
 
 def test_a_closure_of_a_method_with_one_gradient_is_called_once():

@@ -1,8 +1,9 @@
-"""GradScaler: scaled gradients give the steps of unscaled ones."""
+"""Mixed precision: GradScaler's scaled gradients give the steps of unscaled ones; autocast sees each step."""
 
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 
 import pytest
 
@@ -10,7 +11,7 @@ pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
 import torch
 
-from mpicomp import EF21SGDM, ConfigError, DivergedError, TopK
+from mpicomp import DCGD, EF21SGDM, VRMARINA, ConfigError, DivergedError, Identity, TopK
 from mpicomp.torch import Compressed
 from tests.torch.loops import TOPK, compressed, step
 from tests.torch.models import loss, network, values
@@ -120,3 +121,33 @@ def test_a_scaler_does_not_hide_a_step_that_ended_half_way():
     with pytest.raises(DivergedError, match="does not fit the wire format 'f2'"):
         scaler.step(opt)
     assert not opt.aggregator.sound
+
+
+@pytest.mark.parametrize("what", ["two points", "common"])
+def test_inside_of_autocast_a_forward_takes_the_present_values(what):
+    """Autocast keeps the halves of a parameter until its block ends: the same block in each step or none."""
+    trained = []
+    for around in (False, True):
+        model = network()
+        method = VRMARINA(Identity(), batch=None, p=0.1) if what == "two points" else DCGD(Identity())
+        every = 1 if what == "two points" else 8
+        sgd = torch.optim.SGD(model.parameters(), lr=0.5)
+        opt, losses = Compressed(sgd, method, module=model, sync_every=every), []
+
+        def closure(opt=opt, model=model, losses=losses):
+            opt.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                found = loss(model, 0, 0)
+            losses.append(found.item())
+            found.backward()
+            return found
+
+        for _ in range(4):
+            with torch.autocast("cpu", dtype=torch.bfloat16) if around else nullcontext():
+                opt.step(closure)
+                if what == "common":
+                    closure()
+                    with opt.common():
+                        closure()
+        trained.append((losses, values(model)))
+    assert trained[0] == trained[1]
