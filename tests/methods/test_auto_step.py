@@ -46,8 +46,11 @@ def mean(numbers):
 def transcribed(slopes):
     """γ of each round, of the first number and then the slopes."""
     gamma, ceiling, began, usual, rate = 1e-2 / slopes[0], None, None, 0.0, 0.7
-    gammas = [gamma]
+    gammas, before, change = [gamma], 1.0, 1.0
     for slope in slopes[1:]:
+        bounded = min(1.0, max(-1.0, slope))
+        sudden = before - bounded > 8 * max(change, 1 / 4096)
+        before, change = bounded, 0.9 * change + 0.1 * abs(before - bounded)
         usual = min(1.0, max(slope, 0.99 * usual, 1e-4))
         excess = min(1.0, max(-1.0, slope / usual - 0.4))
         if excess < 0:
@@ -58,6 +61,8 @@ def transcribed(slopes):
             gamma, rate = gamma * exp(rate * excess), min(0.7, 1.05 * rate)
         elif gamma < 0.5 * ceiling:
             gamma = min(0.5 * ceiling, gamma * exp(0.7 * excess))
+        elif sudden:
+            ceiling, gamma = gamma, 0.7 * gamma
         else:
             beyond = gamma / ceiling
             gamma = gamma * exp(0.01 * excess * min(1.75, max(1, beyond)) ** 2)
@@ -265,6 +270,26 @@ def test_slopes_that_are_no_numbers():
     assert control == before
     control.begin(0.0)
     assert control.gamma > 0
+
+
+@pytest.mark.parametrize("slopes, sudden", [([0.7, 0.7], True), ([0.9, 0.5], False)], ids=["quiet", "noisy"])
+def test_a_small_fall_is_sudden_where_slopes_are_quiet(slopes, sudden):
+    """γ is shortened by a fall from 0.7 to 0.69, and grows after one that is as large as those before it."""
+    control = StepControl()
+    control.begin(1.0)
+    control.update(-1.0)  # the steep fall that sets the first ceiling
+    for _ in range(100):
+        for slope in slopes:
+            control.update(slope)
+    before = replace(control)
+    control.update(slopes[0])
+    assert (control.ceiling, control.gamma > before.gamma) == (before.ceiling, True)
+    before = replace(control)
+    control.update(slopes[1] - 0.01)
+    if sudden:
+        assert (control.ceiling, control.gamma) == (before.gamma, 0.7 * before.gamma)
+    else:
+        assert (control.ceiling, control.gamma > before.gamma) == (before.ceiling, True)
 
 
 def test_steps_stay_finite_where_f_has_no_minimum():
