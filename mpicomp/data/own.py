@@ -99,31 +99,31 @@ def _pair(data: Any) -> tuple[Any, Any]:
             f"data is of type {type(data).__name__}; allowed: the name of a data set, the path of a file, or "
             "a pair (X, y) of arrays."
         )
-    _refuse_reordered("X", data[0], "y", data[1], "labels")
+    _refuse_other_index("X", data[0], "y", data[1], "labels")
     return data
 
 
-def refuse_reordered_split(data: Any, split: Any) -> None:
-    """Raise ``DataError`` if ``split`` and ``data``, X or a pair (X, y), have one index in two orders."""
+def refuse_split_of_other_index(data: Any, split: Any) -> None:
+    """Raise ``DataError`` if ``split`` and ``data``, X or a pair (X, y), have different indices."""
     for name, one in zip("Xy", data if isinstance(data, tuple) else (data,), strict=False):
-        _refuse_reordered(name, one, "split", split, "workers")
+        _refuse_other_index(name, one, "split", split, "workers")
 
 
-def _refuse_reordered(name: str, one: Any, name_of_other: str, other: Any, what: str) -> None:
-    """Raise ``DataError`` if ``one`` and ``other``, of pandas, have one index in two orders.
+def _refuse_other_index(name: str, one: Any, name_of_other: str, other: Any, what: str) -> None:
+    """Raise ``DataError`` if ``one`` and ``other``, of pandas and of one length, have different indices.
 
     Row i is paired with entry i of ``other``, whatever the index says, so rows would get wrong entries.
     ``name``, ``name_of_other`` and ``what``, for the entries of ``other``, are their names in the message.
     """
     rows: Any = getattr(one, "index", None)
     entries: Any = getattr(other, "index", None)
-    if not (hasattr(rows, "equals") and hasattr(entries, "equals")) or rows.equals(entries):
+    if not (hasattr(rows, "equals") and hasattr(entries, "equals")) or len(rows) != len(entries):
         return
-    if len(rows) == len(entries) and set(rows) == set(entries):
+    if not rows.equals(entries):
         raise DataError(
-            f"{name} and {name_of_other} have one index in two orders, and rows are paired with {what} by "
-            f"their places. Give {name_of_other}.loc[{name}.index], or both as arrays if their places are "
-            "right."
+            f"{name} and {name_of_other} have different indices, and rows are paired with {what} by "
+            f"their places. Give {name_of_other}.loc[{name}.index], or {name_of_other}.to_numpy() if the "
+            "places are right."
         )
 
 

@@ -308,17 +308,34 @@ def test_the_advice_for_labels_is_taken():
     assert ClassRows.of((A, [str(label) for label in ["b", None, "b", 3]])).classes == 3
 
 
-def test_rows_and_labels_whose_indices_are_in_two_orders_are_refused():
-    """As after X = X.sample(frac=1): they were paired by their places, each row with the label of another."""
+def test_rows_and_labels_of_different_indices_are_refused():
+    """They were paired by their places: after X = X.sample(frac=1) each row got the label of another.
+
+    So did rows after X and y had each lost another row, and rows 4 to 7 with the labels of rows 0 to 3.
+    """
     y = pd.Series([0, 1, 1, 0])
     shuffled = FRAME.loc[[3, 1, 2, 0]]
-    for wrong in ((shuffled, y), (FRAME, y.loc[[3, 1, 2, 0]]), (shuffled["a"].to_frame(), y.to_frame()[0])):
-        with pytest.raises(DataError, match=r"one index in two orders.* Give y\.loc\[X\.index\]"):
+    names = pd.MultiIndex.from_tuples([(0, 0), (0, 1), (1, 0), (1, 1)])
+    for wrong in (
+        (shuffled, y),
+        (FRAME, y.loc[[3, 1, 2, 0]]),
+        (shuffled["a"].to_frame(), y.to_frame()[0]),
+        *(
+            (FRAME.set_axis(index), y)
+            for index in ([0, 1, 2, 4], [4, 5, 6, 7], [0, 0, 1, 2], list("0123"), names)
+        ),
+    ):
+        with pytest.raises(
+            DataError, match=r"X and y have different indices.* Give y\.loc\[X\.index\], or y\.to_n"
+        ):
             Softmax(data=wrong)
     right = Softmax(data=(shuffled, y.loc[shuffled.index]))
+    assert right == Softmax(data=(shuffled, y.loc[shuffled.index].to_numpy()))
     assert right == Softmax(data=(shuffled.to_numpy(), [0, 1, 1, 0]))
-    for by_place in ((shuffled, y.tolist()), (FRAME.set_index(pd.Index([5, 6, 7, 8])), y)):
-        assert Softmax(data=by_place).shard_sizes(2) == [2, 2]
+    equal = FRAME.set_axis([0.0, 1.0, 2.0, 3.0])
+    assert Softmax(data=(equal, y)) == Softmax(data=(FRAME, y)) == Softmax(data=(A, y.tolist()))
+    with pytest.raises(DataError, match=r"y has the shape \(3,\) and X has 4 rows"):
+        Softmax(data=(FRAME, y[1:]))
 
 
 @pytest.mark.parametrize("problem", [Softmax, NonconvexGLM])
@@ -326,9 +343,9 @@ def test_a_split_whose_index_is_in_another_order_is_refused(problem):
     """As of a frame that was shuffled after its sites were numbered: rows went to the workers of others."""
     shuffled, sites = FRAME.loc[[3, 1, 2, 0]], pd.Series([0, 0, 1, 1])
     y = pd.Series([0, 1, 1, 0]).loc[shuffled.index]
-    with pytest.raises(DataError, match=r"X and split have one index in two orders.*split\.loc\[X\.index\]"):
+    with pytest.raises(DataError, match=r"X and split have different indices.*split\.loc\[X\.index\]"):
         problem(data=(shuffled, y), split=sites)
-    with pytest.raises(DataError, match=r"y and split have one index in two orders.*split\.loc\[y\.index\]"):
+    with pytest.raises(DataError, match=r"y and split have different indices.*split\.loc\[y\.index\]"):
         problem(data=(shuffled.to_numpy(), y), split=sites)
     right = problem(data=(shuffled, y), split=sites.loc[shuffled.index])
     assert right.split == (1, 0, 1, 0) and right.shard_sizes(2) == [2, 2]
