@@ -66,5 +66,5 @@ class DataFile:
 
 
 def has_real_targets(name: str) -> bool:
-    """Whether least squares uses y of the file ``name`` unchanged; y of a LIBSVM file becomes -1, 1."""
+    """Whether least squares uses any y of the file ``name`` unchanged; two labels of LIBSVM become -1, 1."""
     return DataFile.of(name).form != "libsvm"

@@ -75,7 +75,13 @@ class ClassRows(Named):
                 )
             X = X.toarray()
         dense = np.array(X, dtype=np.float64, order="C")
-        values, codes = np.unique(_labels(y, len(dense)), return_inverse=True)
+        y = _labels(y, len(dense))
+        values, codes = np.unique(y, return_inverse=True)
+        if y.dtype.kind == "f" and 2 * len(values) > len(y) and (between := values[values % 1 != 0]).size:
+            raise DataError(
+                f"y holds {len(values)} different numbers in {len(y)} rows, such as {between[0]:g}: they are "
+                "no classes. Take least_squares for real targets, or number the classes 0, 1, 2, ..."
+            )
         labels = codes.astype(np.int64)
         dense.flags.writeable = labels.flags.writeable = False
         return ClassRows(dense, labels, len(values), content_sha256(dense.shape, dense, labels))

@@ -24,7 +24,8 @@ EXACT = 500  # the largest dimension in which Gram matrices are formed
 class LeastSquares(RidgeProblem):
     """f_i(x) = (1/2m_i) ||A_i x - b_i||^2 + lam/2 ||x||^2, b_i the labels -1, 1; give lam or cond.
 
-    Of a pair (X, y), an .npz file or a CSV file, b is y as it is: real targets.
+    Of a pair (X, y), an .npz file or a CSV file, b is y as it is: real targets.  So it is of a LIBSVM file,
+    unless that has two labels, which become -1 and 1.
 
     L and L_i are exact.  L_plus, L_pm, L_sample, L_sigma and f_star are exact up to d = 500; above, the first
     four are the upper bounds of ``bounds``, and f_star is not known.  mu = lam is a lower bound: the exact
@@ -38,7 +39,8 @@ class LeastSquares(RidgeProblem):
 
     def objective(self, i: int, n: int) -> LinearModel:
         model = super().objective(i, n)
-        if isinstance(self.data, str) and not has_real_targets(self.data):
+        labels = isinstance(self.data, str) and not has_real_targets(self.data)
+        if labels and (np.abs(model.y) == 1).all():
             return model
         return Residuals(model.X, model.y, model.phi, model.lam, model.rho)
 
