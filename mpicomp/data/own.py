@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.base.given_arrays import as_array, refuse_mask
+from mpicomp.base.units import shortened
 from mpicomp.data.dataset import Dataset, Named, content_sha256
 from mpicomp.data.exact_labels import refuse_merged
 from mpicomp.data.images import Rows
@@ -145,7 +146,12 @@ def _matrix(X: Any) -> Any:
             for row, column in np.argwhere(_missing(X))[:1]:
                 raise DataError(f"X[{row}, {column}] is missing. Drop the row, or fill the value in.")
     if X.dtype.kind not in "biuf":
-        raise DataError(f"X is of type {X.dtype}; allowed: real numbers. Encode other columns as numbers.")
+        columns = enumerate(names if X.ndim == 2 else ())
+        others = [name for k, name in columns if not _are_real(X[:, k])]
+        which = f" These are: {shortened(others)}." if others else ""
+        raise DataError(
+            f"X is of type {X.dtype}; allowed: real numbers. Encode other columns as numbers.{which}"
+        )
     if X.ndim != 2 or 0 in X.shape:
         raise DataError(
             f"X has the shape {X.shape}; allowed: (rows, columns), at least 1 of each. Reshape it, as in "
@@ -219,9 +225,14 @@ def _missing(entry: Any) -> bool:
     return entry is None or (not isinstance(entry, str) and str(entry) in ("nan", "NaT", "<NA>"))
 
 
+def _are_real(entries: NDArray[Any]) -> bool:
+    """Whether all entries are real numbers, which durations are to Python."""
+    return all(isinstance(one, Real | np.bool_) and not isinstance(one, np.timedelta64) for one in entries)
+
+
 def _numbers(name: str, array: NDArray[Any]) -> NDArray[Any]:
     """``array``, converted to float64 if it holds Python numbers (as of a DataFrame) or longer floats."""
-    if array.dtype == object and all(isinstance(entry, Real | np.bool_) for entry in array.ravel()):
+    if array.dtype == object and _are_real(array.ravel()):
         try:
             return array.astype(np.float64)
         except OverflowError:

@@ -158,7 +158,14 @@ REFUSED = {
     "objects, sparse": (OBJECTS, "X is of type object"),
     "complex and sparse": (scipy.sparse.csr_array(A + 0j), "X is of type complex128"),
     "missing": (FRAME.astype("Float64").mask(FRAME == 0.5), "X[3, 2] is missing"),
-    "texts in a DataFrame": (FRAME.assign(k="x"), "X is of type object"),
+    "texts in a DataFrame": (FRAME.assign(k="x", n=1, t="y"),
+                             "X is of type object; allowed: real numbers. Encode other columns as numbers. "
+                             "These are: 'k', 't'."),
+    "a DataFrame of texts": (FRAME.astype(str), "as numbers. These are: 'a', 'b', 'c'."),
+    "a DataFrame of dates": (FRAME.astype("M8[s]"), "as numbers. These are: 'a', 'b', 'c'."),
+    "durations beside numbers": (FRAME.assign(t=np.array([np.timedelta64(1, "h")] * 4, dtype=object)),
+                                 "X is of type object; allowed: real numbers. Encode other columns as "
+                                 "numbers. These are: 't'."),
     "row numbers": (FRAME.reset_index(names="Unnamed: 0"), "X: column 1 has no name ('Unnamed: 0')"),
     "row numbers under two lines of names": (BELOW.reset_index(names=[("Unnamed: 0_level_0", "")]),
                                              "X: column 1 has no name"),
