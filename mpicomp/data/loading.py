@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mpicomp.base.errors import ConfigError, DataError, MpicompError, unknown
-from mpicomp.base.files import is_file, is_folder, os_errors_as
+from mpicomp.base.files import is_file, is_folder, os_errors_as, refuse_endless
 from mpicomp.data.bundled import BUNDLED, BUNDLED_IMAGES, read_bundled, read_bundled_images
 from mpicomp.data.cache import (
     cache_dir,
@@ -81,7 +81,9 @@ def _is_path(name: str) -> bool:
 
 def _no_set(name: str) -> MpicompError:
     if _is_path(name):
-        return DataError(f"no such file: {DataFile.of(name).path}")
+        path = DataFile.of(name).path
+        refuse_endless(path)
+        return DataError(f"no such file: {path}")
     if name in KNOWN_IMAGES:
         return ConfigError(
             f"{name} is a set of images in ten classes: a problem for autoencoder, softmax and mlp."

@@ -348,6 +348,19 @@ def test_a_single_array_that_is_none_is_refused():
     assert not wrong
 
 
+@pytest.mark.parametrize("put", [os.mkfifo, lambda path: os.symlink("/dev/zero", path), os.mkdir])
+def test_a_pipe_a_device_and_a_folder_are_no_data(put):
+    """Reading a pipe waits for ever, and a device such as /dev/zero has no end."""
+    for name in ("./a", "a.npz", "a.csv:label", "a.tsv"):
+        put(path := name.partition(":")[0])
+        for cls in (Logistic, Softmax):
+            with pytest.raises(DataError, match=rf"^{Path(path)} is a folder, a pipe or a device"):
+                cls(name, lam=0.1).dimension()
+    put("a.npy")
+    with pytest.raises(DataError, match=r"^a\.npy is a folder, a pipe or a device"):
+        read_npy(Path("a.npy"))
+
+
 @pytest.mark.parametrize("problem", [Logistic("my.csv:label", lam=0.1), Softmax("my.csv:label")])
 def test_a_missing_csv_file_is_named_without_its_column(problem):
     with pytest.raises(DataError, match=r"no such file: my\.csv$"):
