@@ -62,6 +62,7 @@ class DataFile:
                 X, y = read_csv(self.path, self.column, tabs=self.form == "tsv")
             case "libsvm":
                 X, y = read_libsvm(self.path)
+                X.eliminate_zeros()  # which would tell the data from equal arrays
         return X, y if labelled and y is not None else np.broadcast_to(0.0, X.shape[:1])
 
 

@@ -172,7 +172,7 @@ def _matrix(X: Any) -> Any:
 
 
 def _csr(X: Any) -> Any:
-    """A copy of the sparse matrix X in CSR format, float64, without duplicates.
+    """A copy of the sparse matrix X in CSR format, float64, without duplicates and stored zeros.
 
     Raises ``DataError`` if an index is out of bounds, where scipy would read and write other memory.
     """
@@ -190,6 +190,7 @@ def _csr(X: Any) -> Any:
     except (ValueError, TypeError, IndexError, MemoryError) as error:
         raise DataError(f"X, a sparse matrix, is damaged: {error}. Check how X was made.") from None
     X.sum_duplicates()
+    X.eliminate_zeros()
     return X
 
 

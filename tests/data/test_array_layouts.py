@@ -207,6 +207,9 @@ def test_equal_values_are_one_data_set_however_sparse_storage_holds_them():
     dense = own_dataset(([[1.0, 0, 2], [0, 3, 0]], [0, 1]), name="a")
     apart = scipy.sparse.csr_array(([2.0, 0.5, 0.5, 3], [2, 0, 0, 1], [0, 3, 4]), shape=(2, 3))
     assert own_dataset((apart, [0, 1]), name="b") == dense and not apart.has_canonical_format
+    zeros = scipy.sparse.csr_array(([1.0, -0.0, 2, 4, 3, -4], [0, 1, 2, 0, 1, 0], [0, 3, 6]), shape=(2, 3))
+    assert own_dataset((zeros, [0, 1]), name="c") == dense and zeros.nnz == 6
+    assert ClassRows.of((zeros, [0, 1])) == ClassRows.of((zeros.toarray() + 0.0, [0, 1]))
     with pytest.raises(DataError, match=r"X\[0, 0\] is inf"):
         own_dataset((scipy.sparse.csr_array(([1e308, 1e308, 3], [0, 0, 1], [0, 2, 3]), shape=(2, 3)), [0, 1]))
 

@@ -105,6 +105,14 @@ def test_least_squares_on_libsvm_keeps_minus_and_plus_one():
     assert set(LeastSquares(write("libsvm", TWO), lam=0.1).dataset().y) == {-1, 1}
 
 
+def test_a_libsvm_file_with_stored_zeros_is_equal_to_one_without():
+    for text in ("1 1:5 2:0 3:0\n0 2:1\n", "1 1:5\n0 2:1 3:-0.0\n"):
+        Path("zeros").write_text(text)
+        assert (
+            Logistic("./zeros", lam=0.1).dataset() == Logistic(([[5, 0, 0], [0, 1, 0]], [1, 0]), lam=0.1).data
+        )
+
+
 def test_a_libsvm_file_that_least_squares_has_read_is_none_of_two_classes():
     """Both keep what they parse in the cache."""
     for y, taken in ((REAL, REAL), (THREE, THREE), (np.full(30, 7), np.full(30, 7))):
