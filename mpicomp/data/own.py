@@ -40,7 +40,7 @@ def own_dataset(data: Any, real_targets: bool = False, name: str = OWN) -> Datas
             shown = ", ".join(map(str, values[:10])) + (", ..." if len(values) > 10 else "")
             raise DataError(
                 f"{name} has {len(values)} label classes ({shown}); these problems need exactly two. "
-                "Keep two of the classes, or take softmax or mlp."
+                "Keep two of the classes, or take softmax or mlp for more, or least_squares for real targets."
             )
         return Dataset.of(name, rows, codes.astype(np.float64))
     if labels.dtype.kind not in "biuf":
