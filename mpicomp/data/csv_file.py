@@ -122,7 +122,8 @@ def _header(path: Path, reader: Any, column: str | None, separators: str) -> lis
             "DataFrame.to_csv does."
         )
     if column is not None and column not in header:
-        raise DataError(f"{path}: {unknown('column', column, header)} {separators} separate the names.")
+        names = [" ".join(name.split()) for name in header]  # a name in quotes may have lines
+        raise DataError(f"{path}: {unknown('column', column, names)} {separators} separate the names.")
     if len(header) <= (column is not None):
         raise DataError(f"{path} has no column of features. Its columns: {_listed(header)}.")
     return header

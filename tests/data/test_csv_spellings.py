@@ -199,6 +199,7 @@ REFUSED = [
     (b"a\tb\tlabel\n1\t2\t0\n", "Commas separate"),
     (b"sep=;\na;b;label\n1;2;0\n", "is separated by semicolons"),
     (b"a,b,Label\n1,2,0\n", "Did you mean 'Label'"),
+    (b'"a\nb",c,"d\n"\n1,2,0\n', "Did you mean 'a b'? Allowed: a b, c, d. Commas separate the names."),
     (b"a,a,label\n1,2,0\n", "two columns named 'a'"),
     (b"a, a,label\n1,2,0\n", "two columns named 'a'"),
     (b"a,b,label,label\n1,2,0,0\n", "two columns named 'label'"),

@@ -323,6 +323,7 @@ def test_damaged_and_hostile_archives_are_refused_in_one_line():
         "no columns": archive(npy("<f8", (10**12, 0))),
         "a number": archive(npy("<f8", (), bytes(8))),
         "cut": archive(right)[:-30],
+        "two lengths of a name": archive(right).replace(b"\x05\0\x14\0y.npy", b"\xff\0\x14\0y.npy", 1),
     }
     wrong = {}
     for name, content in cases.items():
