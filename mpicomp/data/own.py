@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.base.given_arrays import as_array, refuse_mask
-from mpicomp.base.units import shortened
+from mpicomp.base.units import one_line, shortened
 from mpicomp.data.dataset import Dataset, Named, content_sha256
 from mpicomp.data.exact_labels import refuse_merged
 from mpicomp.data.images import Rows
@@ -146,9 +146,9 @@ def _matrix(X: Any) -> Any:
             for row, column in np.argwhere(_missing(X))[:1]:
                 raise DataError(f"X[{row}, {column}] is missing. Drop the row, or fill the value in.")
     if X.dtype.kind not in "biuf":
-        columns = enumerate(names if X.ndim == 2 else ())
-        others = [name for k, name in columns if not _are_real(X[:, k])]
-        which = f" These are: {shortened(others)}." if others else ""
+        columns = zip(names, X.T if X.ndim == 2 else (), strict=False)
+        others = [name for name, column in columns if not _are_real(column)]
+        which = f" These are: {shortened(others, one_line)}." if others else ""
         raise DataError(
             f"X is of type {X.dtype}; allowed: real numbers. Encode other columns as numbers.{which}"
         )

@@ -45,6 +45,18 @@ class Plain(np.ndarray):
     mask = None
 
 
+class Columns:
+    """A table whose columns are none of names, as pyarrow's."""
+
+    columns = (pd.DataFrame({"a": [1], "b": [2]}),) * 2
+
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
 class Speaks:
     """An object that numpy asks for its array, which has a mask."""
 
@@ -161,6 +173,7 @@ REFUSED = {
     "texts in a DataFrame": (FRAME.assign(k="x", n=1, t="y"),
                              "X is of type object; allowed: real numbers. Encode other columns as numbers. "
                              "These are: 'k', 't'."),
+    "texts under columns without names": (Columns(A.astype(str)), "These are: a b 0 1 2, a b 0 1 2."),
     "a DataFrame of texts": (FRAME.astype(str), "as numbers. These are: 'a', 'b', 'c'."),
     "a DataFrame of dates": (FRAME.astype("M8[s]"), "as numbers. These are: 'a', 'b', 'c'."),
     "durations beside numbers": (FRAME.assign(t=np.array([np.timedelta64(1, "h")] * 4, dtype=object)),
