@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.arrays import Indices
 from mpicomp.base.blas import one_thread
+from mpicomp.base.errors import DataError
 from mpicomp.data import Dataset, Split, has_real_targets, rows_of
 from mpicomp.data.cache import remember
 from mpicomp.problems.base import Array, Constants
@@ -18,6 +19,7 @@ from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import SQUARED_MARGIN
 
 EXACT = 500  # the largest dimension in which Gram matrices are formed
+LARGEST = 1e150  # targets; f, a mean of squares, has to be finite at its minimum too
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class LeastSquares(RidgeProblem):
 
     def constants(self, n: int) -> Constants:
         found, data = replace(super().constants(n), quadratic=True), self.dataset()
+        if (largest := float(np.abs(data.y).max())) > LARGEST:
+            raise DataError(
+                f"{data.name} has targets as large as {largest:.3g}, whose squares exceed double precision. "
+                "Scale them, to at most 1 say."
+            )
         if data.X.shape[1] > EXACT:
             return found
         lam = self.weight(n)
