@@ -17,9 +17,8 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import as_path
-from mpicomp.base.former import present_config
 from mpicomp.base.given_arrays import in_full
-from mpicomp.base.units import from_difference, one_line, shortened
+from mpicomp.base.units import one_line, shortened
 from mpicomp.loops.agreement import other_rank
 from mpicomp.loops.stepping import NONE, SENT, SKIPPED, Stepping, check_options, operation
 from mpicomp.methods.base import Method
@@ -242,15 +241,8 @@ class Resumable(Stepping):
         theirs = {name.removeprefix("config."): v for name, v in facts.items() if name.startswith("config.")}
         if not theirs:
             raise ConfigError(f"{one_line(state)} is no state; allowed: what state() has returned.")
-        theirs = present_config(theirs)
-        for name in {**theirs, **self._config}:
-            there, here = theirs.get(name), self._config.get(name)
-            if not isinstance(there, str | None) or there != here:
-                then, now = from_difference(*("not given" if v is None else str(v) for v in (there, here)))
-                raise ConfigError(
-                    f"the state is of another run: {name} is {then} there and {now} here."
-                    f"{checkpoint.remedy(name, there)}"
-                )
+        if other := checkpoint.difference(theirs, self._config):
+            raise ConfigError(f"the state is of another run: {other}")
         rank, held = self.transport.rank, {name for name in state if not name.startswith("config.")}
         facts = {"rank": rank, "pending": NONE} | facts  # older states do not say them
         wanted = {*own, *_FACTS, "rounds", "rank"}
