@@ -24,7 +24,7 @@ from mpicomp.loops.stepping import NONE, SENT, SKIPPED, Stepping, check_options,
 from mpicomp.methods.base import Method
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.generations import Checks, is_count
-from mpicomp.runtime.saved import fitting
+from mpicomp.runtime.saved import fields_of, fitting
 from mpicomp.transports.calls import Operation
 
 _COUNTS = ("rounds", "steps", "skipped", "pending")  # attributes of a loop that are saved with its state
@@ -185,8 +185,7 @@ class Resumable(Stepping):
         """
         self._holding.refuse()
         self._play.check_saved()
-        records = self._own_records()
-        own = {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}
+        own = fields_of(self._own_records())
         copies = {name: deepcopy(kernels.to_host(value)) for name, value in own.items()}
         facts = self._counts() | {"training": self._training, "rank": self.transport.rank}
         return copies | facts | {f"config.{name}": value for name, value in self._config.items()}
