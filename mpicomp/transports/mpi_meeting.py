@@ -14,7 +14,7 @@ from mpicomp.base.errors import MpicompError
 from mpicomp.transports.calls import Call, Operation
 from mpicomp.transports.children import is_child
 from mpicomp.transports.ending import aborts, notice_abort
-from mpicomp.transports.meeting import Features, Meeting
+from mpicomp.transports.meeting import Features, Meeting, begin
 from mpicomp.transports.waiting import Patience
 
 
@@ -74,7 +74,7 @@ def _leave() -> None:
 def meeting_of(comm: MPI.Comm, asked: Features, late: Callable[[], None] | None = None) -> MpiMeeting:
     """The meeting of the ranks of ``comm``, made once and kept as long as the program; collective.
 
-    asked  what this rank asks of the transport that begins (see ``Meeting.begin``)
+    asked  what this rank asks of the transport that begins (see ``meeting.begin``)
     late   called again and again while this rank waits for the others, to end the job in time
 
     Raises ``MpicompError`` on all ranks if a rank makes another call meanwhile, or asks for something else.
@@ -95,5 +95,5 @@ def meeting_of(comm: MPI.Comm, asked: Features, late: Callable[[], None] | None 
     if asked.on_failure:
         found.survives = True
     with found.calling(late):
-        found.begin(asked)
+        begin(found.tell_all, found.names, asked)
     return found
