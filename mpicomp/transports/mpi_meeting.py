@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import atexit
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 from mpi4py import MPI
@@ -22,19 +22,20 @@ class MpiMeeting(Meeting):
     """The meeting of the ranks of ``comm``; collective.
 
     patience  how these ranks wait for MPI
+    late      called again and again while this rank waits for the others; None: nothing is
     survives  whether ranks may have died that others go on without: they never come to ``leave``
     """
 
     def __init__(self, comm: MPI.Comm) -> None:
         super().__init__()
         self._comm, self.patience = comm.Dup(), Patience(comm)
-        self._late: Callable[[], None] | None = None
+        self.late: Callable[[], None] | None = None
         self.survives = False
 
     def _allgather(self, number: int) -> list[int]:
         # Kept, for MPI may still write there if this is interrupted.
         own, told = self._told = np.array([number], np.uint64), np.empty(self._comm.size, np.uint64)
-        come, late = self._comm.Iallgather(own, told).Test, self._late
+        come, late = self._comm.Iallgather(own, told).Test, self.late
         self.patience.until(come if late is None else lambda: come() or late())
         return told.tolist()
 
@@ -49,15 +50,6 @@ class MpiMeeting(Meeting):
             while not (MPI.Is_finalized() or is_child() or aborts()):
                 if set(self.tell_all(own)) == {own}:
                     return
-
-    @contextmanager
-    def calling(self, late: Callable[[], None] | None) -> Iterator[None]:
-        """In the ``with`` block, call ``late`` again and again while this rank waits for the others."""
-        self._late = late
-        try:
-            yield
-        finally:
-            self._late = None
 
 
 _MEETINGS: dict[tuple[int, ...], MpiMeeting] = {}  # by the ranks of the job, in their order
@@ -94,6 +86,9 @@ def meeting_of(comm: MPI.Comm, asked: Features, late: Callable[[], None] | None 
             notice_abort()
     if asked.on_failure:
         found.survives = True
-    with found.calling(late):
+    found.late = late
+    try:
         begin(found.tell_all, found.names, asked)
+    finally:
+        found.late = None
     return found
