@@ -340,7 +340,7 @@ class Session:
         digests = t.collect(own.hexdigest())
 
         def check() -> None:
-            self.loop.check()
+            self.loop.rounds.books.check()
             if digests is not None and len(set(digests)) > 1:
                 odd = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
                 raise MpicompError(
