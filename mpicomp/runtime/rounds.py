@@ -28,7 +28,6 @@ from mpicomp.runtime.own_methods import apart, separate, unchanged
 from mpicomp.transports import Transport
 
 Watch = Callable[..., AbstractContextManager[None]]  # of records, while a user's method changes them
-_NOTHING = nullcontext()
 Update = Callable[[Any, Any, Any, Key], None]  # (method, replica, broadcast, key); changes the replica
 
 
@@ -191,7 +190,7 @@ class Rounds:
 
 def _unwatched(*records: Any) -> AbstractContextManager[None]:
     """In place of ``unchanged`` and ``apart`` for the methods of the package."""
-    return _NOTHING
+    return nullcontext()
 
 
 def _check_record(method: Method, record: Any) -> None:
