@@ -53,11 +53,11 @@ def balanced_probability(method: Method, c: Constants, batch: BatchSize, whole: 
     return b / (m + b)
 
 
-def probability(name: str, value: float | str, theory: dict[str, float]) -> float:
-    """The probability that ``value`` stands for: a number, or a multiple of ``theory[name]``.
+def probability(p: float | str, theory: dict[str, float]) -> float:
+    """The probability that a method's ``p`` stands for: a number, or a multiple of ``theory["p"]``.
 
     Raises ``ConfigError`` unless it is in (0, 1].
     """
-    p = theory_factor(name, value) * theory[name] if isinstance(value, str) else float(value)
-    check_probability(name, p)
-    return p
+    found = theory_factor("p", p) * theory["p"] if isinstance(p, str) else float(p)
+    check_probability("p", found)
+    return found
