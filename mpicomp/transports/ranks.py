@@ -23,7 +23,7 @@ import numpy as np
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.clock import Clock
-from mpicomp.base.errors import MpicompError
+from mpicomp.base.errors import MpicompError, raise_if
 from mpicomp.transports.base import AHEAD, Make, T, Take, Transport
 from mpicomp.transports.coming import MOST, Coming
 from mpicomp.transports.exchange import as_error, as_text
@@ -208,11 +208,8 @@ class Ranks(Transport):
             result, error = action(), None
         except MpicompError as raised:
             result, error = None, raised
-        errors = self.collect(error)
-        first = None if errors is None else next((e for e in errors if e is not None), None)
-        first = pickle.loads(self.broadcast_control(pickle.dumps(first) if self.is_server else None))
-        if first is not None:
-            raise first
+        errors: Any = self.collect(error)
+        self.ask_server(lambda: raise_if(next((e for e in errors if e is not None), None)))
         return result  # type: ignore[return-value]
 
     def collect(self, value: object) -> list[object] | None:
