@@ -229,13 +229,12 @@ class Resumable(Stepping):
 
     def _read(self, state: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[Any, str, Any]]]:
         """Check ``state``; return its facts about the training, and a list of (record, field name, value)."""
-        if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        named = isinstance(state, dict) and all(isinstance(name, str) for name in state)
+        if not named or not any(name.startswith("config.") for name in state):
             raise ConfigError(f"{one_line(state)} is no state; allowed: what state() has returned.")
         own = {f"{name}.{f.name}": (r, f.name) for name, r in self._own_records().items() for f in fields(r)}
         facts = {name: _plain(value) for name, value in state.items() if name not in own}
         theirs = {name.removeprefix("config."): v for name, v in facts.items() if name.startswith("config.")}
-        if not theirs:
-            raise ConfigError(f"{one_line(state)} is no state; allowed: what state() has returned.")
         if other := checkpoint.difference(theirs, self._config):
             raise ConfigError(f"the state is of another run: {other}")
         rank, held = self.transport.rank, {name for name in state if not name.startswith("config.")}
