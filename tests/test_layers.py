@@ -76,7 +76,6 @@ HOMES = {
         "transports/mpi_exchange.py",
         "transports/mpi_meeting.py",
         "transports/point_to_point.py",
-        "transports/neighbours.py",
         "transports/ending.py",
         "transports/ulfm.py",
         "transports/waiting.py",
