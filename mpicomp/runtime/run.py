@@ -23,7 +23,7 @@ from mpicomp.keys import clear_cached_draws
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
 from mpicomp.runtime import bars
-from mpicomp.runtime.alike import as_text, facts_of, refuse_unlike
+from mpicomp.runtime.alike import as_text, facts_of, refuse_other_call, refuse_unlike
 from mpicomp.runtime.audit import Audit
 from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.limits import Limits
@@ -175,6 +175,7 @@ def run(
         if transport is not None:  # the ranks have not met, as where each makes one
             asked_for = Features(verify_bytes, placement.survive, stall_timeout is not None, transport=True)
             begin(t.tell_all, t.names, asked_for)
+        refuse_other_call(t, "mpicomp.run")
         t.raise_on_all(threads)  # refused now, whether or not kernels are compiled later
         with kernels.using(t.raise_on_all(lambda: open_device(device))):
             given = {"workers": workers, "seed": seed, "out": None if folder is None else str(folder)}
