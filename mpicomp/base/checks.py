@@ -112,6 +112,13 @@ def check_switch(name: str, value: bool) -> None:
         raise ConfigError(f"{name}={value!r}; allowed: True or False.")
 
 
+def as_switch(name: str, value: Any) -> bool:
+    """``value`` as a bool.  Raises ``ConfigError`` unless it is True or False; the text "no" is neither."""
+    if not isinstance(value, bool | int | np.bool_) or value not in (True, False):
+        raise ConfigError(f"{name}={one_line(value)}; allowed: True or False.")
+    return bool(value)
+
+
 def check_step(name: str, value: float | str) -> None:
     """Raise ``ConfigError`` unless ``value`` is a positive number, "theory" or "theory*NUMBER"."""
     if isinstance(value, str):

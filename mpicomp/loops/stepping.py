@@ -141,7 +141,7 @@ class Stepping:
                 rounds = partial(Rounds, resolved, start, self._given, t, self._update, server, self._blocks)
                 self._play = t.raise_on_all(rounds)
                 load_kernels(t, kernels.MANY, packing.parts.size)
-            self._verify_bytes = verify_bytes
+            self._verify_bytes = placement.verify_bytes
             self._begin_audit()
         except MpicompError:  # the same on all ranks
             t.close()

@@ -12,6 +12,7 @@ from typing import Any
 from mpicomp import kernels
 from mpicomp.averaging import check_averaging
 from mpicomp.base.blocks import Blocks
+from mpicomp.base.checks import as_switch
 from mpicomp.base.errors import (
     ConfigError,
     DataError,
@@ -90,6 +91,7 @@ def compare(
     ``KeyboardInterrupt``, on all ranks if a signal asked to stop.  Raises ``DataError`` between two runs if
     a file of data has changed.
     """
+    resume = None if resume is None else as_switch("resume", resume)
     if out is None and resume:
         raise ConfigError("resume needs the folder of the comparison to continue: give out.")
     folder = as_path_or_none("out", out)
