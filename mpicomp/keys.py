@@ -170,7 +170,7 @@ class Key:
     def __post_init__(self) -> None:
         fields = self.__dict__
         fields["seed"] = as_seed(self.seed)
-        fields["round"] = as_integer("round", self.round, least=0, most=2**32 - 1)
+        fields["round"] = as_integer("round", self.round, least=-1, most=2**32 - 2)  # -1: before round 0
         fields["n"] = as_integer("n", self.n, least=0, most=MOST_WORKERS)
         if self.worker is not None:
             fields["worker"] = as_integer("worker", self.worker, least=0, most=max(self.n, 1) - 1)

@@ -61,7 +61,7 @@ def as_integer(name: str, value: Any, least: int = 1, most: int = 2**63 - 1) -> 
     try:
         count = operator.index(value)
     except TypeError:
-        count = -1
+        count = least - 1
     if isinstance(value, bool) or not least <= count <= most:
         shown = repr(value) if isinstance(value, str | Real) else one_line(value)
         raise ConfigError(f"{name}={shown}; allowed: an integer from {least} to {most}.")
