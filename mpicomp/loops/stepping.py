@@ -32,6 +32,7 @@ from mpicomp.loops.packing import Packing
 from mpicomp.loops.start import Start
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Objective
+from mpicomp.runtime.alike import refuse_other_call
 from mpicomp.runtime.audit import Audit, Verified
 from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.placement import Placement
@@ -121,10 +122,11 @@ class Stepping:
         n = max(1, ranks - placement.dedicated) if own else as_workers(workers)
         self.transport = t = placement.connect(n, comm)
         try:
+            refuse_other_call(t, type(self).__name__)
             self.device = t.raise_on_all(lambda: open_device(device))
             self._packing = packing = t.raise_on_all(lambda: Packing.of(like, self.device, self._like))
-            facts: dict[str, object] = {"class": type(self).__name__, **packing.settings}
-            facts |= {"method": in_full(method), packing.name or self._like: packing.description}
+            facts: dict[str, object] = {**packing.settings, "method": in_full(method)}
+            facts |= {packing.name or self._like: packing.description}
             facts |= {"workers": "one each" if own else n, "seed": seed}
             facts |= {"on_nonfinite": on_nonfinite, "server": server, "blocks": blocks, "device": device}
             alike = check_alike(t, facts, self._hash(like))
@@ -138,7 +140,7 @@ class Stepping:
                 rounds = partial(Rounds, resolved, start, self._given, t, self._update, server, self._blocks)
                 self._play = t.raise_on_all(rounds)
                 load_kernels(t, kernels.MANY, packing.parts.size)
-            self._verify_bytes = verify_bytes
+            self._verify_bytes = placement.verify_bytes
             self._begin_audit()
         except MpicompError:  # the same on all ranks
             t.close()
