@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from mpicomp import kernels
 from mpicomp.base.arrays import Indices, StreamName, Words
+from mpicomp.base.checks import MOST_WORKERS, as_integer, as_seed
 from mpicomp.base.errors import ConfigError
 from mpicomp.kernels.definition.permutation import SMALL
 
@@ -155,6 +156,9 @@ class Key:
     n        number of workers
     worker   the sender; None for the server's broadcast
     message  a text that tells apart several messages of one worker in one round; their draws are independent
+
+    Raises ``ConfigError`` for a number that is not an integer in its range: elsewhere two keys would have the
+    same draws.
     """
 
     seed: int
@@ -162,6 +166,14 @@ class Key:
     worker: int | None
     n: int
     message: str = ""
+
+    def __post_init__(self) -> None:
+        fields = self.__dict__
+        fields["seed"] = as_seed(self.seed)
+        fields["round"] = as_integer("round", self.round, least=-1, most=2**32 - 2)  # -1: before round 0
+        fields["n"] = as_integer("n", self.n, least=0, most=MOST_WORKERS)
+        if self.worker is not None:
+            fields["worker"] = as_integer("worker", self.worker, least=0, most=max(self.n, 1) - 1)
 
     def private(self, tag: str) -> Stream:
         """A stream of this worker alone, or of the server if ``worker`` is None."""
@@ -173,18 +185,22 @@ class Key:
 
     def of(self, worker: int) -> Key:
         """The key of worker ``worker`` for this round and message."""
-        key = object.__new__(Key)  # a server makes many of these: half the time of Key(..)
-        key.__dict__.update(self.__dict__)
-        key.__dict__["worker"] = worker
-        return key
+        return self._with("worker", worker)
 
     def before(self) -> Key:
         """This key in the previous round."""
-        return Key(self.seed, self.round - 1, self.worker, self.n, self.message)
+        return self._with("round", self.round - 1)
 
     def named(self, message: str) -> Key:
         """The key for a further message, or for a further stage of one message."""
-        return Key(self.seed, self.round, self.worker, self.n, f"{self.message}/{message}")
+        return self._with("message", f"{self.message}/{message}")
+
+    def _with(self, name: str, value: object) -> Key:
+        """This key with another field, without the checks: a round makes many of these."""
+        key = object.__new__(Key)
+        key.__dict__.update(self.__dict__)
+        key.__dict__[name] = value
+        return key
 
     def _stream(self, worker: int, tag: str) -> Stream:
         return Stream(self.seed, (worker, self.round & 0xFFFFFFFF, _lane(self.message, tag)))

@@ -123,6 +123,36 @@ def test_what_is_drawn_for_several_cannot_be_written_to():
         assert not drawn.flags.writeable
 
 
+@pytest.mark.parametrize(
+    ("given", "refused"),
+    [
+        ({"seed": 2**64}, f"seed={2**64}; allowed: an integer from 0 to {2**64 - 1}."),
+        ({"seed": True}, f"seed=True; allowed: an integer from 0 to {2**64 - 1}."),
+        ({"round": -2}, f"round=-2; allowed: an integer from -1 to {2**32 - 2}."),
+        ({"round": 2**32}, f"round={2**32}; allowed: an integer from -1 to {2**32 - 2}."),
+        ({"round": "0"}, f"round='0'; allowed: an integer from -1 to {2**32 - 2}."),
+        ({"worker": 4}, "worker=4; allowed: an integer from 0 to 3."),
+        ({"worker": 1.5}, "worker=1.5; allowed: an integer from 0 to 3."),
+        ({"n": "4"}, "n='4'; allowed: an integer from 0 to 10000000."),
+    ],
+)
+def test_a_number_that_would_name_the_draws_of_another_key_is_refused(given, refused):
+    """Seed 2^64 and round 2^32 drew what seed 0 and round 0 draw."""
+    with pytest.raises(ConfigError) as raised:
+        Key(**{"seed": 0, "round": 0, "worker": 0, "n": 4} | given)
+    assert str(raised.value) == refused
+
+
+@pytest.mark.filterwarnings("error")
+def test_integers_of_numpy_name_the_same_draws():
+    """Those of 32 bits overflowed, and those of 64 bits warned."""
+    plain = Key(seed=5, round=3, worker=2, n=4)
+    assert eval(repr(first := Key(5, 0, 2, 4).before())) == first
+    for kind in (np.uint8, np.int32, np.int64, np.array):
+        assert (key := Key(kind(5), kind(3), kind(2), kind(4))) == plain
+        assert np.array_equal(key.private("a").words(9), plain.private("a").words(9))
+
+
 def test_a_draw_does_not_depend_on_the_number_of_workers():
     more = Key(KEY.seed, KEY.round, KEY.worker, KEY.n + 1)
     assert np.array_equal(more.private("a").words(8), KEY.private("a").words(8))

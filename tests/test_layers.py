@@ -76,7 +76,6 @@ HOMES = {
         "transports/mpi_exchange.py",
         "transports/mpi_meeting.py",
         "transports/point_to_point.py",
-        "transports/neighbours.py",
         "transports/ending.py",
         "transports/ulfm.py",
         "transports/waiting.py",
@@ -129,7 +128,8 @@ HOMES = {
         "runtime/frames.py",
         "runtime/result.py",
         "lab/experiment/results.py",
-    },  # the last two for its types
+        "lab/experiment/tuning.py",
+    },  # the last three for its types
 }
 
 FACE = {"", "__main__"}  # what users import, and `python -m`: the only files that may import "mpicomp" itself

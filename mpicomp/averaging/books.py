@@ -69,11 +69,9 @@ class Books:
 
     def _count(self, name: str, bits: Any) -> int:
         """``bits``, which the method's ``name`` gave.  Raises ``ConfigError`` if a user's gives no count."""
-        return (
-            as_integer(f"{type(self.method).__name__}.{name}", bits, least=0)
-            if self.method.of_ones_own
-            else bits
-        )
+        if not self.method.of_ones_own:
+            return bits
+        return as_integer(f"{type(self.method).__name__}.{name}", bits, least=0)
 
     def named(self, error: MpicompError) -> MpicompError:
         """Prefix an error of divergence or of a bad message with the round and the sender of that message."""

@@ -8,7 +8,7 @@ The transport itself counts the bytes that crossed between processes (``Transpor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mpicomp.base.units import human_bytes
 
 
-@dataclass
+@dataclass(eq=False)
 class Ledger:
     """Running totals for n workers.
 
@@ -36,6 +36,12 @@ class Ledger:
         self.up = np.zeros(self.n, dtype=np.int64)
         self.down = np.zeros(self.n, dtype=np.int64)
         self.own = np.zeros(self.n, dtype=np.int64)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Ledger):
+            return NotImplemented
+        pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
+        return all(np.array_equal(one, another) for one, another in pairs)
 
     def __str__(self) -> str:
         """The totals of both directions, such as "8 workers: 1.2 MB up, 640 KB down"."""

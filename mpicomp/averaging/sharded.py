@@ -62,13 +62,16 @@ class Sharded(Averaging):
     ) -> tuple[Any, int, bool]:
         if not self.sent_early():
             self.exchange.send(self._messages(step, senders, key))
+        d = self.books.d
+        slices = self.slices(d)
         for b in self.exchange.served:
             server_step: Accumulator | None = None
             try:
                 with self.exchange.receive(b, senders) as received:
                     self.books.check()
                     with self.transport.clock.phase("server"):
-                        server_step = self._server_step(b, replica, key)
+                        own = block_of(replica, slices[b], d)
+                        server_step = begun(self._methods[b], self.servers[b], own, key)
                         for i, message in received:
                             self.books.sender = i
                             up: Any = self.books.decoded(self.method.Up, message)
@@ -129,11 +132,6 @@ class Sharded(Averaging):
         in_blocks = {name: value for name, value in values.items() if isinstance(value, BlockMessages)}
         for b in range(len(self._blocks)):
             yield replace(up, **{name: value.of_blocks[b] for name, value in in_blocks.items()})
-
-    def _server_step(self, b: int, replica: Any, key: Key) -> Accumulator:
-        """Begin the server step for block b."""
-        where = self.slices(self.books.d)[b]
-        return begun(self._methods[b], self.servers[b], block_of(replica, where, self.books.d), key)
 
     def decode(self, broadcast: list[Bytes]) -> Any:
         return joined([self.books.decoded(self.method.Down, one) for one in broadcast])

@@ -61,7 +61,7 @@ def as_integer(name: str, value: Any, least: int = 1, most: int = 2**63 - 1) -> 
     try:
         count = operator.index(value)
     except TypeError:
-        count = -1
+        count = least - 1
     if isinstance(value, bool) or not least <= count <= most:
         shown = repr(value) if isinstance(value, str | Real) else one_line(value)
         raise ConfigError(f"{name}={shown}; allowed: an integer from {least} to {most}.")
@@ -110,6 +110,13 @@ def check_switch(name: str, value: bool) -> None:
     """Raise ``ConfigError`` unless ``value`` is True or False."""
     if not isinstance(value, bool):
         raise ConfigError(f"{name}={value!r}; allowed: True or False.")
+
+
+def as_switch(name: str, value: Any) -> bool:
+    """``value`` as a bool.  Raises ``ConfigError`` unless it is True or False; the text "no" is neither."""
+    if not isinstance(value, bool | int | np.bool_) or value not in (True, False):
+        raise ConfigError(f"{name}={one_line(value)}; allowed: True or False.")
+    return bool(value)
 
 
 def check_step(name: str, value: float | str) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from mpicomp.base.errors import ConfigError, MpicompError, RecordError
+from mpicomp.base.errors import ConfigError, DataError, MpicompError, RecordError
 from mpicomp.base.units import one_line
 
 _ABSENT = errno.ENOENT, errno.ENOTDIR, errno.EBADF, errno.ELOOP
@@ -132,6 +132,13 @@ def is_file(path: Path) -> bool:
 def is_folder(path: Path) -> bool:
     """Whether the folder exists.  Raises as ``mode_of``."""
     return stat.S_ISDIR(mode_of(path))
+
+
+def refuse_endless(path: Path) -> None:
+    """Raise ``DataError`` if ``path`` is a folder, a pipe or a device, or a link to one: none can be read."""
+    with os_errors_as(DataError, f"cannot read {path}"):
+        if mode_of(path) and not is_file(path):
+            raise DataError(f"{path} is a folder, a pipe or a device; allowed: a file, or a link to one.")
 
 
 def present(path: Path, denied: type[MpicompError] = RecordError) -> bool:

@@ -89,7 +89,7 @@ def in_full(value: object) -> str:
     """``repr(value)``, and the SHA-256 of the arrays in it, in fields that it shows, dicts, lists and tuples.
 
     numpy leaves out digits, and most entries of a long array, so that two of them may look alike.  So do
-    tensors, sparse matrices and tables of pandas, which are hashed as the arrays that they consist of.
+    tensors, sparse matrices and data of pandas, which are hashed as the arrays that they consist of.
     """
     arrays = [*_arrays(value)]
     if not arrays:
@@ -133,7 +133,7 @@ def _arrays(value: Any) -> Iterator[NDArray[Any]]:
 
 
 def _in_arrays(value: Any) -> Any:
-    """The arrays that hold a masked array, a tensor, a sparse matrix or a table of pandas; else ``value``."""
+    """The arrays that hold a masked array, a tensor, a sparse matrix or data of pandas; else ``value``."""
     if has_mask(value):
         return [np.asarray(value), np.asarray(value.mask)]
     torch, sparse, pandas = map(sys.modules.get, ("torch", "scipy.sparse", "pandas"))
@@ -147,6 +147,8 @@ def _in_arrays(value: Any) -> Any:
         return [value.index.to_numpy(), value.columns.to_numpy(), *columns]
     if pandas is not None and isinstance(value, pandas.Series):
         return [value.index.to_numpy(), value.to_numpy()]
+    if pandas is not None and isinstance(value, pandas.Index | pandas.api.extensions.ExtensionArray):
+        return value.to_numpy()
     return value
 
 

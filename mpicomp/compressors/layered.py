@@ -74,8 +74,8 @@ class Layered(Compressor):
     ``decompress_add`` refuses the message of a part, it has added those of the parts before.
 
     Raises ``ConfigError`` if the compressors are of no common kind.  ``bound`` raises it if a pattern matches
-    no part, or a part has no compressor.  Its use raises it if it is not bound, or is bound to parts whose
-    total number of entries is not d.
+    no part, a part has no compressor, or two names would share draws.  Its use raises it if it is not bound,
+    or is bound to parts whose total number of entries is not d.
     """
 
     paper: ClassVar[str] = "none: the compressors of the parts"
@@ -253,6 +253,12 @@ def _members(c: Layered, parts: Parts) -> Iterator[Member]:
     for pattern in rules:
         if not any(_matches(pattern, part) for part in whole.parts):
             raise ConfigError(f"Layered: {pattern!r} matches no part; the parts are {whole}.")
+    names = {part.name: None for part in whole.parts}
+    for name in names:
+        if f"{name}/quantized" in names:  # the key of what ``Quantized`` has left of part ``name``
+            raise ConfigError(
+                f"Layered: the parts {name!r} and '{name}/quantized' would have the same draws; rename one."
+            )
     for part, where in parts:
         C = next((C for pattern, C in rules.items() if _matches(pattern, part)), c.default)
         if C is None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError, unknown
+from mpicomp.base.units import shortened
 from mpicomp.data.exact_labels import refuse_merged, refuse_padded
 from mpicomp.data.opening import opened
 from mpicomp.data.row_names import refuse_keys, refuse_nameless
@@ -121,24 +122,28 @@ def _header(path: Path, reader: Any, column: str | None, separators: str) -> lis
             "DataFrame.to_csv does."
         )
     if column is not None and column not in header:
-        raise DataError(f"{path}: {unknown('column', column, header)} {separators} separate the names.")
+        names = [" ".join(name.split()) for name in header]  # a name in quotes may have lines
+        raise DataError(f"{path}: {unknown('column', column, names)} {separators} separate the names.")
     if len(header) <= (column is not None):
         raise DataError(f"{path} has no column of features. Its columns: {_listed(header)}.")
     return header
 
 
 def _fault(where: str, features: Sequence[str], fields: Sequence[str]) -> DataError:
-    """The error for the first field that is no finite number."""
-    name, text = next(
+    """The error for the fields of a line that are no finite numbers: the first, then the names of others."""
+    (name, text), *others = (
         (name, text.strip())
         for name, text in zip(features, fields, strict=True)
         if text.strip().lower() not in BOOLEANS
         and ((number := _number(text)) is None or not isfinite(number))
     )
+    names = shortened(name for name, _ in others)
+    also = f" Other columns without a finite number in this line, {len(others)}: {names}." if others else ""
     if text.lower() in MISSING:
-        return _missing(where, name, text)
+        return _missing(where, name, text, also)
     if _number(text) is not None:
-        return DataError(f"{where}, column {name!r}: {text[:40]}; allowed: finite numbers. Drop the line.")
+        found = f"{where}, column {name!r}: {text[:40]}"
+        return DataError(f"{found}; allowed: finite numbers. Drop the line.{also}")
     if _number(SIGNS.sub("", text)) is not None:
         remedy = "Write numbers without thousands separators and units, and with a point"
     elif DATE.match(text):
@@ -148,13 +153,13 @@ def _fault(where: str, features: Sequence[str], fields: Sequence[str]) -> DataEr
             "Encode it as numbers, or as columns of True and False, as pandas.get_dummies does; or drop the "
             "column"
         )
-    return DataError(f"{where}: column {name!r} is not numeric, it holds {text[:40]!r}. {remedy}.")
+    return DataError(f"{where}: column {name!r} is not numeric, it holds {text[:40]!r}. {remedy}.{also}")
 
 
-def _missing(where: str, name: str, text: str) -> DataError:
+def _missing(where: str, name: str, text: str, also: str = "") -> DataError:
     return DataError(
         f"{where}, column {name!r}: the value is missing, found {text!r}. Drop the line, or fill the "
-        "value in."
+        f"value in.{also}"
     )
 
 

@@ -57,18 +57,21 @@ class Dataset(Named):
     sha256: str
 
     @staticmethod
-    def of(name: str, X: scipy.sparse.csr_array, labels: NDArray[np.float64]) -> Dataset:
-        """A data set from arrays in memory; the smaller label becomes -1, the larger one +1.
+    def of(
+        name: str, X: scipy.sparse.csr_array, labels: NDArray[np.float64], real_targets: bool = False
+    ) -> Dataset:
+        """A data set from arrays in memory; of two labels the smaller becomes -1, the larger one +1.
 
-        Raises ``DataError`` unless there are exactly two labels.
+        Other numbers of labels are y unchanged with ``real_targets``, and raise ``DataError`` without.
         """
         classes = np.unique(labels)
         if len(classes) != 2:
+            if real_targets:
+                return Dataset.made(name, X, labels)
             found = ", ".join(f"{c:g}" for c in classes[:10]) + (", ..." if len(classes) > 10 else "")
             raise DataError(
                 f"{name} has {len(classes)} label classes ({found}); these problems need exactly two. "
-                "Keep two of the classes, or take softmax or mlp; for least squares, write numbers y to a "
-                ".npz or CSV file."
+                "Keep two of the classes, or take softmax or mlp for more, or least_squares for real targets."
             )
         return Dataset.made(name, X, np.where(labels == classes[1], 1.0, -1.0))
 

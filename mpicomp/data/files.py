@@ -62,9 +62,10 @@ class DataFile:
                 X, y = read_csv(self.path, self.column, tabs=self.form == "tsv")
             case "libsvm":
                 X, y = read_libsvm(self.path)
+                X.eliminate_zeros()  # which would tell the data from equal arrays
         return X, y if labelled and y is not None else np.broadcast_to(0.0, X.shape[:1])
 
 
 def has_real_targets(name: str) -> bool:
-    """Whether least squares uses y of the file ``name`` unchanged; y of a LIBSVM file becomes -1, 1."""
+    """Whether least squares uses any y of the file ``name`` unchanged; two labels of LIBSVM become -1, 1."""
     return DataFile.of(name).form != "libsvm"

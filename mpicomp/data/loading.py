@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from mpicomp.base.errors import ConfigError, DataError, MpicompError, unknown
-from mpicomp.base.files import is_file, is_folder, os_errors_as
+from mpicomp.base.files import is_file, is_folder, os_errors_as, refuse_endless
 from mpicomp.data.bundled import BUNDLED, BUNDLED_IMAGES, read_bundled, read_bundled_images
 from mpicomp.data.cache import (
     cache_dir,
@@ -28,7 +28,7 @@ from mpicomp.data.images import Images
 from mpicomp.data.own import ClassRows, own_dataset
 from mpicomp.data.sets import KNOWN, KNOWN_IMAGES
 
-READERS = 7  # the version of the readers of files: with another number all files are parsed again
+READERS = 8  # the version of the readers of files: with another number all files are parsed again
 Made = TypeVar("Made")
 Stamp = tuple[Path, int, int]  # a file, its size, and the time of its last change
 
@@ -37,9 +37,9 @@ def load_dataset(name: str | Dataset, real_targets: bool = False) -> Dataset:
     """Load the data set ``name``: a bundled set, a known set that was fetched, or a file (see ``DataFile``).
 
     A ``Dataset`` is returned itself.  Bundled sets and files are parsed on first use.  With ``real_targets``
-    y of .npz and CSV files is unchanged; else y must have two values, which become -1 and 1.  Raises
-    ``ConfigError`` if ``name`` is none of these, and ``DataError`` for a known set that was not fetched or a
-    file that cannot be used.
+    y is unchanged, but for two labels of a LIBSVM file; else y must have two values.  Two values become -1
+    and 1.  Raises ``ConfigError`` if ``name`` is none of these, and ``DataError`` for a known set that was
+    not fetched or a file that cannot be used.
     """
     if isinstance(name, Dataset):
         return name
@@ -81,7 +81,9 @@ def _is_path(name: str) -> bool:
 
 def _no_set(name: str) -> MpicompError:
     if _is_path(name):
-        return DataError(f"no such file: {DataFile.of(name).path}")
+        path = DataFile.of(name).path
+        refuse_endless(path)
+        return DataError(f"no such file: {path}")
     if name in KNOWN_IMAGES:
         return ConfigError(
             f"{name} is a set of images in ten classes: a problem for autoencoder, softmax and mlp."
@@ -99,7 +101,8 @@ def _load(name: str, cache: Path, stamp: Stamp | None, real_targets: bool) -> Da
     if stamp:
         file = DataFile.of(name)
         if file.form == "libsvm":
-            return _cached(_key(name, stamp), name, lambda: Dataset.of(name, *file.read()))
+            key = _key(name, stamp, *["real targets"] * real_targets)
+            return _cached(key, name, lambda: Dataset.of(name, *file.read(), real_targets))
         key = _key(name, stamp, file.form, file.column, real_targets)
         return _cached(key, name, lambda: _made(file, lambda pair: own_dataset(pair, real_targets, name)))
     if name in BUNDLED:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError
+from mpicomp.base.files import refuse_endless
 
 
 def read_npy(path: Path) -> NDArray[Any]:
@@ -17,6 +18,7 @@ def read_npy(path: Path) -> NDArray[Any]:
     Raises ``DataError`` unless the file holds exactly one complete array of numbers.  It takes no more memory
     than the file has bytes.
     """
+    refuse_endless(path)
     try:
         with np.errstate(over="ignore"):  # of the bytes of a shape that is refused then
             mapped = np.lib.format.open_memmap(path, mode="r")

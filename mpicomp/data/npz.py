@@ -43,7 +43,7 @@ def read_npz(path: Path, labelled: bool = True) -> tuple[Any, NDArray[Any] | Non
     except DataError:
         raise
     except Exception as error:  # zipfile, numpy and scipy raise a dozen classes for what is damaged
-        reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
+        reason = str(error).partition("\n")[0][:120].rstrip(".") or type(error).__name__
         raise DataError(
             f"{path} is no .npz file, or damaged: {reason}. numpy.savez(file, X=X, y=y) writes one."
         ) from error

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.base.given_arrays import as_array, refuse_mask
+from mpicomp.base.units import one_line, shortened
 from mpicomp.data.dataset import Dataset, Named, content_sha256
 from mpicomp.data.exact_labels import refuse_merged
 from mpicomp.data.images import Rows
@@ -39,7 +40,7 @@ def own_dataset(data: Any, real_targets: bool = False, name: str = OWN) -> Datas
             shown = ", ".join(map(str, values[:10])) + (", ..." if len(values) > 10 else "")
             raise DataError(
                 f"{name} has {len(values)} label classes ({shown}); these problems need exactly two. "
-                "Keep two of the classes, or take softmax or mlp."
+                "Keep two of the classes, or take softmax or mlp for more, or least_squares for real targets."
             )
         return Dataset.of(name, rows, codes.astype(np.float64))
     if labels.dtype.kind not in "biuf":
@@ -75,7 +76,13 @@ class ClassRows(Named):
                 )
             X = X.toarray()
         dense = np.array(X, dtype=np.float64, order="C")
-        values, codes = np.unique(_labels(y, len(dense)), return_inverse=True)
+        y = _labels(y, len(dense))
+        values, codes = np.unique(y, return_inverse=True)
+        if y.dtype.kind == "f" and 2 * len(values) > len(y) and (between := values[values % 1 != 0]).size:
+            raise DataError(
+                f"y holds {len(values)} different numbers in {len(y)} rows, such as {between[0]:g}: they are "
+                "no classes. Take least_squares for real targets, or number the classes 0, 1, 2, ..."
+            )
         labels = codes.astype(np.int64)
         dense.flags.writeable = labels.flags.writeable = False
         return ClassRows(dense, labels, len(values), content_sha256(dense.shape, dense, labels))
@@ -99,31 +106,31 @@ def _pair(data: Any) -> tuple[Any, Any]:
             f"data is of type {type(data).__name__}; allowed: the name of a data set, the path of a file, or "
             "a pair (X, y) of arrays."
         )
-    _refuse_reordered("X", data[0], "y", data[1], "labels")
+    _refuse_other_index("X", data[0], "y", data[1], "labels")
     return data
 
 
-def refuse_reordered_split(data: Any, split: Any) -> None:
-    """Raise ``DataError`` if ``split`` and ``data``, X or a pair (X, y), have one index in two orders."""
+def refuse_split_of_other_index(data: Any, split: Any) -> None:
+    """Raise ``DataError`` if ``split`` and ``data``, X or a pair (X, y), have different indices."""
     for name, one in zip("Xy", data if isinstance(data, tuple) else (data,), strict=False):
-        _refuse_reordered(name, one, "split", split, "workers")
+        _refuse_other_index(name, one, "split", split, "workers")
 
 
-def _refuse_reordered(name: str, one: Any, name_of_other: str, other: Any, what: str) -> None:
-    """Raise ``DataError`` if ``one`` and ``other``, of pandas, have one index in two orders.
+def _refuse_other_index(name: str, one: Any, name_of_other: str, other: Any, what: str) -> None:
+    """Raise ``DataError`` if ``one`` and ``other``, of pandas and of one length, have different indices.
 
     Row i is paired with entry i of ``other``, whatever the index says, so rows would get wrong entries.
     ``name``, ``name_of_other`` and ``what``, for the entries of ``other``, are their names in the message.
     """
     rows: Any = getattr(one, "index", None)
     entries: Any = getattr(other, "index", None)
-    if not (hasattr(rows, "equals") and hasattr(entries, "equals")) or rows.equals(entries):
+    if not (hasattr(rows, "equals") and hasattr(entries, "equals")) or len(rows) != len(entries):
         return
-    if len(rows) == len(entries) and set(rows) == set(entries):
+    if not rows.equals(entries):
         raise DataError(
-            f"{name} and {name_of_other} have one index in two orders, and rows are paired with {what} by "
-            f"their places. Give {name_of_other}.loc[{name}.index], or both as arrays if their places are "
-            "right."
+            f"{name} and {name_of_other} have different indices, and rows are paired with {what} by "
+            f"their places. Give {name_of_other}.loc[{name}.index], or {name_of_other}.to_numpy() if the "
+            "places are right."
         )
 
 
@@ -139,7 +146,12 @@ def _matrix(X: Any) -> Any:
             for row, column in np.argwhere(_missing(X))[:1]:
                 raise DataError(f"X[{row}, {column}] is missing. Drop the row, or fill the value in.")
     if X.dtype.kind not in "biuf":
-        raise DataError(f"X is of type {X.dtype}; allowed: real numbers. Encode other columns as numbers.")
+        columns = zip(names, X.T if X.ndim == 2 else (), strict=False)
+        others = [name for name, column in columns if not _are_real(column)]
+        which = f" These are: {shortened(others, one_line)}." if others else ""
+        raise DataError(
+            f"X is of type {X.dtype}; allowed: real numbers. Encode other columns as numbers.{which}"
+        )
     if X.ndim != 2 or 0 in X.shape:
         raise DataError(
             f"X has the shape {X.shape}; allowed: (rows, columns), at least 1 of each. Reshape it, as in "
@@ -160,7 +172,7 @@ def _matrix(X: Any) -> Any:
 
 
 def _csr(X: Any) -> Any:
-    """A copy of the sparse matrix X in CSR format, float64, without duplicates.
+    """A copy of the sparse matrix X in CSR format, float64, without duplicates and stored zeros.
 
     Raises ``DataError`` if an index is out of bounds, where scipy would read and write other memory.
     """
@@ -178,6 +190,7 @@ def _csr(X: Any) -> Any:
     except (ValueError, TypeError, IndexError, MemoryError) as error:
         raise DataError(f"X, a sparse matrix, is damaged: {error}. Check how X was made.") from None
     X.sum_duplicates()
+    X.eliminate_zeros()
     return X
 
 
@@ -213,9 +226,14 @@ def _missing(entry: Any) -> bool:
     return entry is None or (not isinstance(entry, str) and str(entry) in ("nan", "NaT", "<NA>"))
 
 
+def _are_real(entries: NDArray[Any]) -> bool:
+    """Whether all entries are real numbers, which durations are to Python."""
+    return all(isinstance(one, Real | np.bool_) and not isinstance(one, np.timedelta64) for one in entries)
+
+
 def _numbers(name: str, array: NDArray[Any]) -> NDArray[Any]:
     """``array``, converted to float64 if it holds Python numbers (as of a DataFrame) or longer floats."""
-    if array.dtype == object and all(isinstance(entry, Real | np.bool_) for entry in array.ravel()):
+    if array.dtype == object and _are_real(array.ravel()):
         try:
             return array.astype(np.float64)
         except OverflowError:

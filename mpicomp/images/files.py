@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.base.files import as_path, os_errors_as, present, write_atomically
+from mpicomp.base.errors import ConfigError, DataError, RecordError
+from mpicomp.base.files import as_path, os_errors_as, present, refuse_endless, write_atomically
 from mpicomp.data.idx import UNSIGNED_BYTE
 from mpicomp.data.loading import folder_of
 from mpicomp.data.npy import read_npy
-from mpicomp.images.archive import Stack
+from mpicomp.images.archive import MAGIC, Stack
 from mpicomp.images.grey import load_grey
 from mpicomp.images.png import png_files, read_png, write_png
 
@@ -42,6 +42,17 @@ def read_images(source: str) -> list[Stack]:
     if path.suffix.lower() == ".npy":
         return [Stack(read_npy(path))]
     return [Stack(load_grey(source).pixels)]
+
+
+def read_archive(path: Path) -> bytes:
+    """The bytes of the archive ``path``; of another file only the first, which ``decompress`` refuses.
+
+    Raises ``DataError`` for a file that cannot be read.
+    """
+    refuse_endless(path)
+    with os_errors_as(DataError, f"cannot read {path}"), path.open("rb") as file:
+        head = file.read(len(MAGIC))
+        return head + file.read() if head == MAGIC else head
 
 
 def _by_shape(paths: list[Path]) -> list[Stack]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError
+from mpicomp.base.files import refuse_endless
 from mpicomp.base.given_arrays import as_array
 from mpicomp.data.dataset import Named, content_sha256
 from mpicomp.data.idx import read_idx
@@ -78,6 +79,7 @@ def load_grey(name: str) -> GreyImages:
     if suffix == ".npy" or IDX.fullmatch(name):
         found = stamp_of(name)
         if found is None:
+            refuse_endless(Path(name))
             raise DataError(f"no such file: {name}")
         return _read(name, found)
     images = load_images(name, labelled=False, files=_FILES)

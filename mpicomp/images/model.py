@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from mpicomp.base.errors import ConfigError, DataError
-from mpicomp.base.files import as_path, is_folder, os_errors_as, write_atomically
+from mpicomp.base.files import as_path, is_folder, os_errors_as, refuse_endless, write_atomically
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.local_images import LocalImages
 from mpicomp.images.network import IntegerNetwork
-from mpicomp.images.png import refuse_endless
 
 KINDS: dict[str, type[LocalImages | FullImages]] = {"local": LocalImages, "full": FullImages}
 SETTINGS = ("horizon", "hidden", "blocks")
@@ -71,7 +70,7 @@ class ImageModel:
         with os_errors_as(DataError, f"cannot read the model {path}"):
             if is_folder(path):
                 path = path / "model.npz"
-                refuse_endless(path)
+        refuse_endless(path)
         try:
             content = path.read_bytes()
             with np.load(io.BytesIO(content), allow_pickle=False) as found:

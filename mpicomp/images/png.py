@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError, RecordError
 from mpicomp.base.extras import needed_by
-from mpicomp.base.files import is_file, mode_of, os_errors_as
+from mpicomp.base.files import os_errors_as, refuse_endless
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 COLOURS = {0: "grey", 2: "RGB", 3: "palette", 4: "grey with alpha", 6: "RGB with alpha"}
@@ -30,22 +30,13 @@ ADAM7 = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (
 def png_files(folder: Path) -> list[Path]:
     """The PNG files in ``folder``, by name.
 
-    Raises ``DataError`` if there is none, or for one that ``refuse_endless`` refuses.
+    Raises ``DataError`` if there is none.
     """
     with os_errors_as(DataError, f"cannot look into {folder}"):
         found = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".png")
     if not found:
         raise DataError(f"{folder} holds no PNG file; allowed: a folder with files that end in .png.")
-    for path in found:
-        refuse_endless(path)
     return found
-
-
-def refuse_endless(path: Path) -> None:
-    """Raise ``DataError`` if ``path`` is a folder, a pipe or a device, or a link to one: none can be read."""
-    with os_errors_as(DataError, f"cannot read {path}"):
-        if mode_of(path) and not is_file(path):
-            raise DataError(f"{path} is a folder, a pipe or a device; allowed: a file, or a link to one.")
 
 
 def read_png(path: Path) -> NDArray[np.uint8]:
@@ -55,6 +46,7 @@ def read_png(path: Path) -> NDArray[np.uint8]:
     file is whole and undamaged, 8-bit grey or RGB, one image, without transparency.  Memory and time are
     bounded by the file's size.
     """
+    refuse_endless(path)
     try:
         return _decoded(path.read_bytes())
     except OSError as error:

@@ -78,6 +78,12 @@ def _plain_numba() -> Any:
     return numba
 
 
+def compiles() -> bool:
+    """Whether numba compiles at all, and not under NUMBA_DISABLE_JIT, as for a debugger."""
+    config: Any = _plain_numba().config
+    return not config.DISABLE_JIT
+
+
 def made_for() -> str:
     """The conditions of machine code besides its source: Python, numba, the processor, checked indices."""
     from llvmlite import binding

@@ -46,6 +46,8 @@ def telling(tell: Callable[[], None]) -> Iterator[None]:
 def load_compiled() -> ModuleType:
     """Load the compiled kernels; numpy's if no folder can keep compiled ones (``refusal`` says why).
 
+    Also numpy's where numba is told to compile nothing, by NUMBA_DISABLE_JIT.
+
     Threads load one after the other: two at once would restore each other's configuration of numba.
     """
     with _one_at_a_time:
@@ -54,6 +56,8 @@ def load_compiled() -> ModuleType:
 
 @cache
 def _load() -> ModuleType:
+    if not compiling.compiles():
+        return definition
     for folder in _folders():
         try:
             return _load_from(folder)

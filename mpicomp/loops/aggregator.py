@@ -238,7 +238,7 @@ class Aggregator(Resumable):
                 self._holding.check(i, given)
         return taken
 
-    def _values(self, like: Any) -> int:
+    def _hash(self, like: Any) -> int:
         if isinstance(like, Packing):  # its maker compares what it stands for
             return 0
         with kernels.using(self.device):

@@ -27,7 +27,7 @@ from mpicomp.runtime.rounds import Rounds
 
 
 class Early:
-    """Send the blocks of this rank's one worker early, in the rounds of ``at``, with sharded averaging.
+    """Send the blocks of this rank's one worker early, in the rounds of ``rounds``, with sharded averaging.
 
     slices  the slice of each block in the gradient, shape (d,)
 
@@ -36,17 +36,17 @@ class Early:
     Raises ``ConfigError`` if a worker's step needs more than one block at a time.
     """
 
-    def __init__(self, at: Rounds, averaging: Sharded) -> None:
-        if not at.method.worker_separable or at.method.needs_function:
+    def __init__(self, rounds: Rounds, averaging: Sharded) -> None:
+        if not rounds.method.worker_separable or rounds.method.needs_function:
             raise ConfigError(
-                f"a worker's step of {type(at.method).__name__} needs more than one block of its gradient at "
-                "one point, so blocks cannot leave one by one: leave overlap out."
+                f"a worker's step of {type(rounds.method).__name__} needs more than one block of its "
+                "gradient at one point, so blocks cannot leave one by one: leave overlap out."
             )
-        (self._worker,) = at.workers
-        self._at, self._averaging, d = at, averaging, at.x.size
+        (self._worker,) = rounds.workers
+        self._rounds, self._averaging, d = rounds, averaging, rounds.x.size
         self.slices = averaging.slices(d)
         self._methods = [averaging.method.of_block(b) for b in range(len(self.slices))]
-        self._next = deepcopy(at.workers[self._worker])  # the state after the round
+        self._next = deepcopy(rounds.workers[self._worker])  # the state after the round
         self._ups: list[Any] = []
         self._failed: MpicompError | None = None
         self.begun = False
@@ -89,9 +89,9 @@ class Early:
                 raise DivergedError(f"worker {self._worker}: the gradient is not finite.")
             self._brought[block] = _sum_of_bits(gradient)
             quiet = np.errstate(over="ignore", under="ignore", invalid="ignore")
-            with self._at.transport.clock.phase("compress"), quiet:
+            with self._rounds.transport.clock.phase("compress"), quiet:
                 up = self._step(block, gradient)
-                message = self._at.books.encoded(up)
+                message = self._rounds.books.encoded(up)
             self._ups.append(up)
         except MpicompError as error:
             self._failed = error
@@ -101,7 +101,7 @@ class Early:
 
     def _checked(self, block: int, gradient: Any) -> Array:
         """``gradient`` in the vector's type.  Raises ``ConfigError`` unless it is like that block."""
-        where, vector = self.slices[block], self._at.x
+        where, vector = self.slices[block], self._rounds.x
         refuse_mask(f"block {block}", gradient)
         shape = (where.stop - where.start,)
         if isinstance(gradient, type(vector)) and gradient.shape == shape and is_float(gradient):
@@ -116,8 +116,8 @@ class Early:
 
     def _step(self, b: int, gradient: Array) -> Any:
         """The worker's step for block b, on the copy of its state."""
-        at, where, d = self._at, self.slices[b], self._at.x.size
-        now = at.workers[self._worker]
+        rounds, where, d = self._rounds, self.slices[b], self._rounds.x.size
+        now = rounds.workers[self._worker]
         for f in fields(now):
             if _is_vector(value := getattr(now, f.name)):
                 getattr(self._next, f.name)[where] = value[where]
@@ -127,7 +127,7 @@ class Early:
         )
         views = {f.name: getattr(own, f.name) for f in fields(own)}
         up = self._methods[b].worker_step(
-            own, block_of(at.replica, where, d), OfBlock(gradient), self._key.of(self._worker)
+            own, block_of(rounds.replica, where, d), OfBlock(gradient), self._key.of(self._worker)
         )
         for name, view in views.items():
             value = getattr(own, name)
@@ -169,7 +169,7 @@ class Early:
         self.begun = False
         if not self._sends:
             return True
-        workers, i = self._at.workers, self._worker
+        workers, i = self._rounds.workers, self._worker
         workers[i], self._next = self._next, workers[i]
         self._averaging.enter(i, joined(self._ups[::-1]), self._size, self._key)
         return True

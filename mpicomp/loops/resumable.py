@@ -17,15 +17,14 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import as_path
-from mpicomp.base.former import present_config
 from mpicomp.base.given_arrays import in_full
-from mpicomp.base.units import from_difference, one_line, shortened
+from mpicomp.base.units import one_line, shortened
 from mpicomp.loops.agreement import other_rank
 from mpicomp.loops.stepping import NONE, SENT, SKIPPED, Stepping, check_options, operation
 from mpicomp.methods.base import Method
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.generations import Checks, is_count
-from mpicomp.runtime.saved import fitting
+from mpicomp.runtime.saved import fields_of, fitting
 from mpicomp.transports.calls import Operation
 
 _COUNTS = ("rounds", "steps", "skipped", "pending")  # attributes of a loop that are saved with its state
@@ -102,12 +101,14 @@ class Resumable(Stepping):
     ) -> None:
         """Begin to save in ``folder``, or to load from it, on all ranks, if ``check`` raises on none.
 
-        Raises ``ConfigError`` on all ranks for no path, and if a rank has another folder or other ``others``:
-        what the ranks save in two folders is whole in neither.
+        Raises ``ConfigError`` on all ranks for no path, inside of ``holding`` of one of the loops, and if a
+        rank has another folder or other ``others``: what the ranks save in two folders is whole in neither.
         """
 
         def number() -> int:
             place = as_path("folder", folder)
+            for one in (self, *others):
+                one._holding.refuse()
             check()
             return crc32(f"{[one._agreement.number for one in others]} {place}".encode("utf-8", "replace"))
 
@@ -124,7 +125,6 @@ class Resumable(Stepping):
         Also if a method of one's own keeps what could not be loaded.
         """
         for one in (self, *others):
-            one._holding.refuse()
             one._play.check_saved()
         if taken := sorted(records.keys() & (self._play.states() | {"replica": None, "ledger": None}).keys()):
             raise ConfigError(f"{shortened(taken)} are names of the method's own records; give others.")
@@ -138,9 +138,8 @@ class Resumable(Stepping):
         Raises ``RecordError`` if the state is damaged, lacks one of ``records``, or belongs to another
         method, seed, ``like`` or number of workers; nothing has changed then.
         """
-        # Also after a step that has failed.
         all_loops = [self, *others]
-        self._begin(Operation.LOAD, folder, others, lambda: _refuse_holding(all_loops))
+        self._begin(Operation.LOAD, folder, others)  # also after a step that has failed
         for one in all_loops:
             one._background.wait()
             one._play.settle()
@@ -152,19 +151,23 @@ class Resumable(Stepping):
         counts = {name: manifest.get(name) for name in _COUNTS} | {"rounds": manifest["round"]}
         counts["pending"] = counts["pending"] or NONE
         for one, its in zip(all_loops, [counts, *manifest.get("others", [])], strict=True):
-            one._loaded(its)
+            one._take_ledger()
+            one._go_on(its)
         self._replaces |= {manifest.get("training")}
 
-    def _loaded(self, counts: dict[str, int]) -> None:
-        """Go on from the records that were loaded, which were saved with ``counts``; collective."""
+    def _take_ledger(self) -> None:
+        """Take this rank's part of the ledger, which the server has loaded; collective."""
         t, play = self.transport, self._play
-        for name, value in counts.items():
-            setattr(self, name, value)
         ledger = t.ask_server(lambda: play.ledger)
         if not t.is_server:
             ledger.up[[i for i in range(t.n) if i not in t.hosted]] = 0
             play.books.ledger = ledger
-        play.books.fail(None)
+
+    def _go_on(self, counts: dict[str, Any]) -> None:
+        """Go on from the records that are here now, which were saved with ``counts``."""
+        for name in _COUNTS:
+            setattr(self, name, counts[name])
+        self._play.books.fail(None)
         self._background.forget()
         self._begin_audit()
 
@@ -182,12 +185,10 @@ class Resumable(Stepping):
         """
         self._holding.refuse()
         self._play.check_saved()
-        records = self._own_records()
-        own = {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}
+        own = fields_of(self._own_records())
         copies = {name: deepcopy(kernels.to_host(value)) for name, value in own.items()}
-        counts = {name: getattr(self, name) for name in _COUNTS}
-        counts |= {"training": self._training, "rank": self.transport.rank}
-        return copies | counts | {f"config.{name}": value for name, value in self._config.items()}
+        facts = self._counts() | {"training": self._training, "rank": self.transport.rank}
+        return copies | facts | {f"config.{name}": value for name, value in self._config.items()}
 
     @operation
     def restore(
@@ -212,7 +213,8 @@ class Resumable(Stepping):
             one._background.wait()  # else its thread would go on changing what is restored
 
         def checked() -> None:
-            _refuse_holding([one for one, _ in together])
+            for one, _ in together:
+                one._holding.refuse()
             check()
             found.extend(one._read(_as_dict(its)) for one, its in together)
 
@@ -220,37 +222,21 @@ class Resumable(Stepping):
         for facts, _ in found:
             self._check_same_step(facts)
         for (one, _), (facts, values) in zip(together, found, strict=True):
-            one._restored(facts, values)
-
-    def _restored(self, facts: dict[str, Any], values: list[tuple[Any, str, Any]]) -> None:
-        """Go on from a state with the given ``facts`` and field ``values``."""
-        for record, field, value in values:
-            object.__setattr__(record, field, value)  # in a frozen record too
-        for name in _COUNTS:
-            setattr(self, name, facts[name])
-        self._replaces |= {facts["training"]}
-        self._play.books.fail(None)
-        self._background.forget()
-        self._begin_audit()
+            for record, field, value in values:
+                object.__setattr__(record, field, value)  # in a frozen record too
+            one._replaces |= {facts["training"]}
+            one._go_on(facts)
 
     def _read(self, state: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[Any, str, Any]]]:
         """Check ``state``; return its facts about the training, and a list of (record, field name, value)."""
-        if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        named = isinstance(state, dict) and all(isinstance(name, str) for name in state)
+        if not named or not any(name.startswith("config.") for name in state):
             raise ConfigError(f"{one_line(state)} is no state; allowed: what state() has returned.")
         own = {f"{name}.{f.name}": (r, f.name) for name, r in self._own_records().items() for f in fields(r)}
         facts = {name: _plain(value) for name, value in state.items() if name not in own}
         theirs = {name.removeprefix("config."): v for name, v in facts.items() if name.startswith("config.")}
-        if not theirs:
-            raise ConfigError(f"{one_line(state)} is no state; allowed: what state() has returned.")
-        theirs = present_config(theirs)
-        for name in {**theirs, **self._config}:
-            there, here = theirs.get(name), self._config.get(name)
-            if not isinstance(there, str | None) or there != here:
-                then, now = from_difference(*("not given" if v is None else str(v) for v in (there, here)))
-                raise ConfigError(
-                    f"the state is of another run: {name} is {then} there and {now} here."
-                    f"{checkpoint.remedy(name, there)}"
-                )
+        if other := checkpoint.difference(theirs, self._config):
+            raise ConfigError(f"the state is of another run: {other}")
         rank, held = self.transport.rank, {name for name in state if not name.startswith("config.")}
         facts = {"rank": rank, "pending": NONE} | facts  # older states do not say them
         wanted = {*own, *_FACTS, "rounds", "rank"}
@@ -282,12 +268,6 @@ class Resumable(Stepping):
                         )
 
         self.transport.ask_server(refuse_different)
-
-
-def _refuse_holding(loops: Sequence[Resumable]) -> None:
-    """Raise ``ConfigError`` inside of ``holding`` of one of these loops."""
-    for one in loops:
-        one._holding.refuse()
 
 
 def _numbered(states: list[dict[str, Any]]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from mpicomp.loops.packing import Packing
 from mpicomp.loops.start import Start
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Objective
+from mpicomp.runtime.alike import refuse_other_call
 from mpicomp.runtime.audit import Audit, Verified
 from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.placement import Placement
@@ -120,15 +121,15 @@ class Stepping:
         placement = Placement(server, blocks, device, cuda_aware, stall_timeout, verify_bytes)
         n = max(1, ranks - placement.dedicated) if own else as_workers(workers)
         self.transport = t = placement.connect(n, comm)
-        self._open = ExitStack()
         try:
+            refuse_other_call(t, type(self).__name__)
             self.device = t.raise_on_all(lambda: open_device(device))
             self._packing = packing = t.raise_on_all(lambda: Packing.of(like, self.device, self._like))
-            facts: dict[str, object] = {"class": type(self).__name__, **packing.settings}
-            facts |= {"method": in_full(method), packing.name or self._like: packing.description}
+            facts: dict[str, object] = {**packing.settings, "method": in_full(method)}
+            facts |= {packing.name or self._like: packing.description}
             facts |= {"workers": "one each" if own else n, "seed": seed}
             facts |= {"on_nonfinite": on_nonfinite, "server": server, "blocks": blocks, "device": device}
-            alike = check_alike(t, facts, self._values(like))
+            alike = check_alike(t, facts, self._hash(like))
             self._watch = Start(None if alike else like, packing, t.is_server)
             cut = placement.block_count(n)
             self._blocks = None if cut == 1 else Blocks.cut(packing.parts, cut)
@@ -139,7 +140,7 @@ class Stepping:
                 rounds = partial(Rounds, resolved, start, self._given, t, self._update, server, self._blocks)
                 self._play = t.raise_on_all(rounds)
                 load_kernels(t, kernels.MANY, packing.parts.size)
-            self._verify_bytes = verify_bytes
+            self._verify_bytes = placement.verify_bytes
             self._begin_audit()
         except MpicompError:  # the same on all ranks
             t.close()
@@ -151,8 +152,9 @@ class Stepping:
         self._holding = Holding()
         self._background = Background(t.waits_end)
         self.rounds, self.one_each, self._on_nonfinite = 0, own, on_nonfinite
-        self._open.callback(t.close)
-        self._open.callback(self._agreement.let_go)
+        self._resources = ExitStack()  # released by ``close``, the last one first
+        self._resources.callback(t.close)
+        self._resources.callback(self._agreement.let_go)
         self._closed = self._in_step = self._warned = False
         if t.ranks > 1:  # where other ranks may wait; one process frees what nobody uses any more
             atexit.register(self._close_at_exit)
@@ -178,7 +180,7 @@ class Stepping:
         """Update the replica by a broadcast, on every rank."""
         method.replica_step(replica, broadcast, key)
 
-    def _values(self, like: Any) -> int:
+    def _hash(self, like: Any) -> int:
         """A hash of the values of ``like``, which the ranks compare; 0 if the values do not matter."""
         return 0
 
@@ -408,11 +410,11 @@ class Stepping:
             if ends:
                 atexit.unregister(self._close_at_exit)
                 self._closed = True
-                self._open.close()
+                self._resources.close()
 
     def at_close(self, action: Callable[[], None]) -> None:
         """Call ``action`` when this is closed."""
-        self._open.callback(action)
+        self._resources.callback(action)
 
     def __enter__(self) -> Self:
         return self

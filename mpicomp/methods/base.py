@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
+from inspect import signature
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -175,13 +176,27 @@ class Method(ABC):
     def bound(self, parts: Parts) -> Self:
         """This method for an x with these parts: its compressors are bound to them.
 
-        Raises ``ConfigError`` if a compressor's configuration does not fit the parts, or their size d.
+        Raises ``ConfigError`` if a compressor's configuration does not fit the parts, or their size d; and if
+        the class cannot be made of its fields, as it is here.
         """
+        self._check_made_of_fields()
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         bound = {k: C.bound(parts) for k, C in values.items() if isinstance(C, Compressor)}
         for C in bound.values():
             C.nbytes(parts.size)  # refuses a count above d
         return replace(self, **bound)
+
+    def _check_made_of_fields(self) -> None:
+        """Raise ``ConfigError`` if the class has an ``__init__`` of its own that does not take its fields."""
+        names = [f.name for f in fields(self)]
+        try:
+            signature(type(self)).bind(**dict.fromkeys(names))
+        except TypeError:
+            name = type(self).__name__
+            raise ConfigError(
+                f"{name}.__init__ does not take the fields of {name}, ({', '.join(names)}): a method is a "
+                "frozen dataclass. Declare its parameters as fields, and leave __init__ out."
+            ) from None
 
     def in_blocks(self, blocks: Blocks) -> Self:
         """This method with compressors that act on each block of x alone.

@@ -195,7 +195,7 @@ class ByzVRMARINA(TwoPointMethod):
             found["p"] = min(bytes_share, balanced_probability(self, c, self.batch))
         if isinstance(self.gamma, str):
             kappa, G = self._kappa(n), n - (0 if self.averages else self.liars)
-            p = probability("p", self.p, found)
+            p = probability(self.p, found)
             (a, b), omega, noise = self.Q.ab(d, n), self.Q.omega(d, n), variance(self, c, self.batch)
             own = omega * c.L_plus**2 + (1 + omega) * noise
             joint = (a * (n / G) - b) * c.L_plus**2 + b * c.L_pm**2

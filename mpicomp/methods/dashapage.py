@@ -68,7 +68,7 @@ class DASHAPAGE(TwoPointEstimate, DifferenceMethod):
             found["p"] = balanced_probability(self, c, self.batch)
         if isinstance(self.gamma, str):
             spread = self.spread(48, d, n)
-            p = probability("p", self.p, found)
+            p = probability(self.p, found)
             noise = (1 - p) * variance(self, c, self.batch)
             found["gamma"] = 1 / (c.L + sqrt(spread * (c.L_tilde**2 + noise) + 2 * noise / (p * n)))
         return found

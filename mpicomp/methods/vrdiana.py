@@ -105,7 +105,7 @@ class VRDIANA(ShiftedMethod, EstimatingMethod):
             elif self.batch is None:
                 found["gamma"] = shifts.step(c, a, omega, self.alpha)
             else:
-                p, noise = probability("p", self.p, found), variance(self, c, self.batch)
+                p, noise = probability(self.p, found), variance(self, c, self.batch)
                 found["gamma"] = shifts.sampled_step(c, a, self.alpha, n, p, noise)
         return found
 

@@ -60,7 +60,7 @@ class VRMARINA(TwoPointMethod):
             found["p"] = min(bytes_share, balanced_probability(self, c, self.batch, self.sync_batch))
         if isinstance(self.gamma, str):
             require_bounded_variance(self, c, self.sync_batch, "sync_batch")
-            p = probability("p", self.p, found)
+            p = probability(self.p, found)
             a, b = self.Q.ab(d, n)
             spread = (a - b) * c.L_plus**2 + b * c.L_pm**2
             spread += (a + (1 - b) / n) * variance(self, c, self.batch)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.arrays import Indices
 from mpicomp.base.blas import one_thread
+from mpicomp.base.errors import DataError
 from mpicomp.data import Dataset, Split, has_real_targets, rows_of
 from mpicomp.data.cache import remember
 from mpicomp.problems.base import Array, Constants
@@ -18,13 +19,15 @@ from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import SQUARED_MARGIN
 
 EXACT = 500  # the largest dimension in which Gram matrices are formed
+LARGEST = 1e150  # targets; f, a mean of squares, has to be finite at its minimum too
 
 
 @dataclass(frozen=True)
 class LeastSquares(RidgeProblem):
     """f_i(x) = (1/2m_i) ||A_i x - b_i||^2 + lam/2 ||x||^2, b_i the labels -1, 1; give lam or cond.
 
-    Of a pair (X, y), an .npz file or a CSV file, b is y as it is: real targets.
+    Of a pair (X, y), an .npz file or a CSV file, b is y as it is: real targets.  So it is of a LIBSVM file,
+    unless that has two labels, which become -1 and 1.
 
     L and L_i are exact.  L_plus, L_pm, L_sample, L_sigma and f_star are exact up to d = 500; above, the first
     four are the upper bounds of ``bounds``, and f_star is not known.  mu = lam is a lower bound: the exact
@@ -38,12 +41,18 @@ class LeastSquares(RidgeProblem):
 
     def objective(self, i: int, n: int) -> LinearModel:
         model = super().objective(i, n)
-        if isinstance(self.data, str) and not has_real_targets(self.data):
+        labels = isinstance(self.data, str) and not has_real_targets(self.data)
+        if labels and (np.abs(model.y) == 1).all():
             return model
         return Residuals(model.X, model.y, model.phi, model.lam, model.rho)
 
     def constants(self, n: int) -> Constants:
         found, data = replace(super().constants(n), quadratic=True), self.dataset()
+        if (largest := float(np.abs(data.y).max())) > LARGEST:
+            raise DataError(
+                f"{data.name} has targets as large as {largest:.3g}, whose squares exceed double precision. "
+                "Scale them, to at most 1 say."
+            )
         if data.X.shape[1] > EXACT:
             return found
         lam = self.weight(n)

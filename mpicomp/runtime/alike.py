@@ -5,10 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.base.given_arrays import ADDRESS, in_full
 from mpicomp.base.units import from_difference
 from mpicomp.problems.base import Problem, fingerprint_of
+from mpicomp.transports import Transport
+
+
+def refuse_other_call(transport: Transport, call: str) -> None:
+    """Raise ``MpicompError`` on all ranks unless all make the same ``call``, such as "mpicomp.run".
+
+    It comes first on a new transport: what follows is another exchange of messages in each call.  Collective.
+    """
+    told: Any = transport.collect(call)
+
+    def check() -> None:
+        for rank, other in enumerate(told):
+            if other != call:
+                raise MpicompError(
+                    f"rank 0 calls {call}, and rank {rank} calls {other}: all ranks have to make the same "
+                    "calls in the same order."
+                )
+
+    transport.ask_server(check)
 
 
 def refuse_unlike(told: Sequence[Mapping[str, str]]) -> None:

@@ -8,7 +8,7 @@ number of ranks.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from functools import partial
@@ -131,7 +131,8 @@ def load(
 
         def manifest_here(place: Path = place) -> dict[str, Any]:
             found = read_manifest(place)
-            _refuse_other(place, found["config"], config)
+            if other := difference(found["config"], config):
+                raise RecordError(f"{place} belongs to another run: {other}")
             generations.check_facts(place, found, facts)
             _refuse_lacking(place, found, states, records)
             return found
@@ -148,16 +149,15 @@ def load(
     raise RecordError(" ".join(damage) or f"{folder} holds no checkpoint: start anew in another folder.")
 
 
-def _refuse_other(place: Path, theirs: dict[str, str], config: dict[str, str]) -> None:
+def difference(theirs: Mapping[str, Any], config: dict[str, str]) -> str | None:
+    """The first entry of a saved configuration, ``theirs``, that is not that of ``config``, with a remedy."""
     theirs = present_config(theirs)
     for field in {**theirs, **config}:
         there, here = theirs.get(field), config.get(field)
-        if there != here:
-            then, now = from_difference(*("not given" if v is None else v for v in (there, here)))
-            raise RecordError(
-                f"{place} belongs to another run: {field} is {then} there and {now} here."
-                f"{remedy(field, there)}"
-            )
+        if not isinstance(there, str | None) or there != here:
+            then, now = from_difference(*("not given" if v is None else str(v) for v in (there, here)))
+            return f"{field} is {then} there and {now} here.{remedy(field, there)}"
+    return None
 
 
 def remedy(field: str, there: str | None) -> str:

@@ -19,12 +19,18 @@ def run_line(what: str, rows: Sequence[Row], status: str) -> str:
     if not rows:
         return f"<{what}: no rows, status {status!r}>"
     last = rows[-1]
-    seen = ""
+    seen, above = "", risen(rows)
     if last.f is not None and last.grad_norm_sq is not None:
-        seen = f" f = {last.f:.4g}, |∇f|² = {last.grad_norm_sq:.1e},"
+        seen = f" f = {last.f:.4g}{above and f', {above}'}, |∇f|² = {last.grad_norm_sq:.1e},"
     bytes_sent = f"{human_bytes(last.up_bytes)} up, {human_bytes(last.down_bytes)} down"
     rounds = "1 round" if last.round == 1 else f"{last.round} rounds"
     return f"<{what}: {rounds}, status {status!r},{seen} {bytes_sent}, {last.seconds:.2f} s>"
+
+
+def risen(rows: Sequence[Row]) -> str:
+    """Where f of the last row is above that of the first, the words that say so; else no text."""
+    first, last = (rows[0].f, rows[-1].f) if rows else (None, None)
+    return f"above f(x⁰) = {first:.4g}" if first is not None and last is not None and last > first else ""
 
 
 def run_html(what: str, rows: Sequence[Row], status: str) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.methods.base import Method
-from mpicomp.runtime.saved import fitting
+from mpicomp.runtime.saved import fields_of, fitting
 
 
 class Kept:
@@ -35,13 +35,11 @@ class Kept:
         ``every_entry`` for NaN in any array: in each round that would cost too much.
         """
         try:
-            for record_name, record in records.items():
-                for f in fields(record):
-                    name, value = f"{record_name}.{f.name}", getattr(record, f.name)
-                    if name not in self._kinds:
-                        continue
-                    if every_entry or name in self._unknown or not _is_alike(value, self._kinds[name]):
-                        fitting(name, value, self._kinds[name])
+            for name, value in fields_of(records).items():
+                if name not in self._kinds:
+                    continue
+                if every_entry or name in self._unknown or not _is_alike(value, self._kinds[name]):
+                    fitting(name, value, self._kinds[name])
         except RecordError as error:
             raise ConfigError(
                 f"{self._method} keeps what could not be loaded from a checkpoint: {error}. {_remedy(error)}"
@@ -68,25 +66,18 @@ def _remedy(error: RecordError) -> str:
 
 def _with_nan(records: Mapping[str, Any]) -> set[str]:
     """The arrays of floats that hold NaN, by the names that they have in a checkpoint."""
-    held = {
-        f"{name}.{f.name}": getattr(record, f.name)
-        for name, record in records.items()
-        for f in fields(record)
-    }
-    arrays = {name: value for name, value in held.items() if isinstance(value, np.ndarray)}
+    arrays = {name: value for name, value in fields_of(records).items() if isinstance(value, np.ndarray)}
     return {name for name, value in arrays.items() if value.dtype.kind in "fc" and np.isnan(value).any()}
 
 
 def _kinds_of(records: Mapping[str, Any]) -> dict[str, Any]:
     """An array or a number of the shape and type of each field, by the name that it has in a checkpoint."""
     kinds: dict[str, Any] = {}
-    for record_name, record in records.items():
-        for f in fields(record):
-            value = getattr(record, f.name)
-            if isinstance(value, np.ndarray):
-                kinds[f"{record_name}.{f.name}"] = np.broadcast_to(np.zeros((), value.dtype), value.shape)
-            elif not kernels.on_device(value):
-                kinds[f"{record_name}.{f.name}"] = value
+    for name, value in fields_of(records).items():
+        if isinstance(value, np.ndarray):
+            kinds[name] = np.broadcast_to(np.zeros((), value.dtype), value.shape)
+        elif not kernels.on_device(value):
+            kinds[name] = value
     return kinds
 
 

@@ -133,7 +133,7 @@ class Loop:
         if self.method.of_ones_own:  # what it has left may be no model
             self.transport.raise_on_all(self.rounds.check_saved)
         self.rounds.settle()
-        return measure(self.transport, self.objectives, self.model(), self.check, values)
+        return measure(self.transport, self.objectives, self.model(), self.rounds.books.check, values)
 
     @property
     def method(self) -> Method:
@@ -176,10 +176,6 @@ class Loop:
             assert model is not None
             return model
         return self.rounds.x
-
-    def check(self) -> None:
-        """Raise the error of the last broadcast; perhaps only this rank has met it."""
-        self.rounds.books.check()
 
     def model(self) -> Array:
         """The model that the run measures and returns, on every rank: the iterate, or the server's own model.

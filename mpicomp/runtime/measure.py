@@ -117,8 +117,10 @@ class Measured(Objective):
         if m < self.samples:
             self._observed = self._observed.sampled(m, stream)
 
-    def observe(self, x: Array) -> tuple[float, Array]:
-        """The value and gradient at x to record in a row: not timed, not counted; f may reuse its array.
+    def observe(self, x: Array) -> tuple[Array, Array]:
+        """The value, shape (1,), and gradient, shape (d,), at x to record in a row, on the host.
+
+        They are not timed and not counted, and f may reuse its array.
 
         Raises ``DivergedError`` if they are not finite.
         """
@@ -132,7 +134,7 @@ class Measured(Objective):
         value, g = pair
         if not isfinite(value := _number(value)):
             raise DivergedError(f"f is {value} at |x| = {sqrt(np.sum(x * x)):.3g}.")
-        return value, self._checked(g, x)
+        return np.array([value]), kernels.to_host(self._checked(g, x))
 
     def _given(self, g: Array, x: Array) -> Array:
         """Check the gradient g and return it, in the precision of x, as an array that the caller may keep.
@@ -255,7 +257,7 @@ def measure(
             check()
             meters = np.array([f.meter.epochs, f.meter.error])
             try:
-                message = np.concatenate([meters, *(_seen(f, x) if values else ())]).view(np.uint8)
+                message = np.concatenate([meters, *(f.observe(x) if values else ())]).view(np.uint8)
             except DivergedError as diverged:
                 raise DivergedError(f"worker {f.worker}: {diverged}") from None
             send(i, message)
@@ -268,9 +270,3 @@ def measure(
         return Measurement(None, None, epochs, error, None, model)
     norm_sq = float(np.sum(total[3:] ** 2))
     return Measurement(float(total[2]), norm_sq, epochs, error, local / transport.n, model)
-
-
-def _seen(f: Measured, x: Array) -> tuple[Array, Array]:
-    """The value, shape (1,), and gradient, shape (d,), to record.  Raises ``DivergedError`` if not finite."""
-    value, g = f.observe(x)
-    return np.array([value]), kernels.to_host(g)

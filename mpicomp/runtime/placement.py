@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
-from mpicomp.base.checks import as_integer
+from mpicomp.base.checks import as_integer, as_switch
 from mpicomp.base.errors import ConfigError, check_known
 from mpicomp.runtime.devices import DEVICES
 from mpicomp.runtime.settings import setting
@@ -88,6 +88,7 @@ class Placement:
                     f"blocks={self.blocks} with server={self.server!r}; blocks are served by all ranks only "
                     "with server='sharded'."
                 )
+        object.__setattr__(self, "verify_bytes", as_switch("verify_bytes", self.verify_bytes))
         check_known("device", self.device, DEVICES)
         check_known("answer for cuda_aware", self.cuda_aware, CUDA_AWARE)
         timeout = self.stall_timeout

@@ -231,9 +231,7 @@ def _damaged(path: Path, name: str, value: Any) -> RecordError:
 class Recorder:
     """Keep a run's rows in memory and, if a folder is given, in files."""
 
-    def __init__(
-        self, folder: Path | None, facts: dict[str, Any], resume: bool, afresh: bool = False
-    ) -> None:
+    def __init__(self, folder: Path | None, facts: dict[str, Any], resume: bool, afresh: bool) -> None:
         """Open ``folder``; None: keep no files.
 
         facts   the contents of run.json

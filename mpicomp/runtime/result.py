@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # its arrays have no one truth value; so a run equals itself alone
 class Run:
-    """The result of ``mpicomp.run``, equal on all ranks."""
+    """The result of ``mpicomp.run``, the same on all ranks."""
 
     method: Method  # with its step sizes as numbers
     asked: Method  # as it was given, such as with gamma="theory"

@@ -27,8 +27,6 @@ from mpicomp.runtime.kept import Kept
 from mpicomp.runtime.own_methods import apart, separate, unchanged
 from mpicomp.transports import Transport
 
-Watch = Callable[..., AbstractContextManager[None]]  # of records, while a user's method changes them
-_NOTHING = nullcontext()
 Update = Callable[[Any, Any, Any, Key], None]  # (method, replica, broadcast, key); changes the replica
 
 
@@ -70,9 +68,6 @@ class Rounds:
         self.books = self.averaging.books
         self.running = self.books.method  # in blocks if there are any, and with what "auto" adds
         self._update = update
-        watched = method.of_ones_own
-        self._unchanged: Watch = unchanged if watched else _unwatched
-        self._apart: Watch = apart if watched else _unwatched
         self.begin(x0)
 
     def begin(self, x: Array) -> None:
@@ -133,11 +128,16 @@ class Rounds:
         """The records of this rank: its replica, its workers', and its servers'."""
         return {"replica": self.replica} | self.states()
 
+    def _apart(self, *records: Any) -> AbstractContextManager[None]:
+        """``apart`` for a method of one's own, which may share arrays between records."""
+        return apart(*records) if self.method.of_ones_own else nullcontext()
+
     def _worker_step(self, key: Key, i: int) -> Any:
         """The message of the hosted worker i in the round of ``key``, a record ``Up``."""
         self.books.check()
+        watch = unchanged(self.replica, self.method) if self.method.of_ones_own else nullcontext()
         try:
-            with self._unchanged(self.replica, self.method), self._apart(self.workers[i]):
+            with watch, self._apart(self.workers[i]):
                 return self.running.worker_step(self.workers[i], self.replica, self.objectives[i], key.of(i))
         except DivergedError as error:
             raise DivergedError(f"worker {self.books.original_ids[i]}: {error}") from None
@@ -187,11 +187,6 @@ class Rounds:
         if self.transport.is_server:
             own |= {"replica": self.replica, "ledger": self.ledger}
         return own | self.averaging.states()
-
-
-def _unwatched(*records: Any) -> AbstractContextManager[None]:
-    """In place of ``unchanged`` and ``apart`` for the methods of the package."""
-    return _NOTHING
 
 
 def _check_record(method: Method, record: Any) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp import kernels
-from mpicomp.base.checks import as_integer, as_seed, as_workers
+from mpicomp.base.checks import as_integer, as_seed, as_switch, as_workers
 from mpicomp.base.errors import ConfigError, MpicompError, keeping
 from mpicomp.base.files import as_path_or_none
 from mpicomp.base.given_arrays import as_array
@@ -23,7 +23,7 @@ from mpicomp.keys import clear_cached_draws
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
 from mpicomp.runtime import bars
-from mpicomp.runtime.alike import as_text, facts_of, refuse_unlike
+from mpicomp.runtime.alike import as_text, facts_of, refuse_other_call, refuse_unlike
 from mpicomp.runtime.audit import Audit
 from mpicomp.runtime.devices import open_device
 from mpicomp.runtime.limits import Limits
@@ -155,12 +155,13 @@ def run(
     if callback is not None and not callable(callback):
         raise ConfigError(f"callback={callback!r}; allowed: a function of (round, row, x), or None.")
     seed = as_seed(seed)
+    resume = None if resume is None else as_switch("resume", resume)
     if checkpoint_every is not None:
         checkpoint_every = as_integer("checkpoint_every", checkpoint_every)
         if out is None:
             raise ConfigError("checkpoint_every needs a folder to write to: give out.")
     placement = Placement(server, blocks, device, cuda_aware, stall_timeout, verify_bytes, on_failure)
-    folder = as_path_or_none("out", out)
+    verify_bytes, folder = placement.verify_bytes, as_path_or_none("out", out)
     if not isinstance(transport, Transport | None):
         raise ConfigError(f"transport = {one_line(transport)}; allowed: a Transport, or None for a new one.")
     if transport is not None and transport.n != workers:
@@ -175,6 +176,7 @@ def run(
         if transport is not None:  # the ranks have not met, as where each makes one
             asked_for = Features(verify_bytes, placement.survive, stall_timeout is not None, transport=True)
             begin(t.tell_all, t.names, asked_for)
+        refuse_other_call(t, "mpicomp.run")
         t.raise_on_all(threads)  # refused now, whether or not kernels are compiled later
         with kernels.using(t.raise_on_all(lambda: open_device(device))):
             given = {"workers": workers, "seed": seed, "out": None if folder is None else str(folder)}
@@ -183,7 +185,6 @@ def run(
             _refuse_unlike_arguments(t, given, problem, method)
             loop = Loop(method, problem, t, seed, x0, server, placement.block_count(workers))
             load_kernels(t, limits.rounds * workers, loop.x.size)
-            resume = None if resume is None else bool(resume)
             digest = t.ask_server(lambda: _sha256(x0))
             session = Session(loop, method, problem, limits, observation, folder, resume, digest, callback)
             try:

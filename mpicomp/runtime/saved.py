@@ -22,13 +22,17 @@ from mpicomp.base.units import one_line
 _ALLOWED = (np.ndarray, np.generic, bool, int, float, complex, str, bytes)
 
 
-def to_npz(records: Mapping[str, Any]) -> bytes:
-    """The bytes of an ``.npz`` file with all fields of ``records``, as arrays named "RECORD.FIELD".
+def fields_of(records: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of all fields of ``records``, dataclasses by name, each by its name "RECORD.FIELD"."""
+    return {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}
 
-    ``records`` are dataclasses by name.  Raises ``ConfigError`` for a field that is no array, number or text.
+
+def to_npz(records: Mapping[str, Any]) -> bytes:
+    """The bytes of an ``.npz`` file with the arrays ``fields_of(records)``.
+
+    Raises ``ConfigError`` for a field that is no array, number or text.
     """
-    values = {f"{name}.{f.name}": getattr(r, f.name) for name, r in records.items() for f in fields(r)}
-    arrays: dict[str, Any] = {name: kernels.to_host(value) for name, value in values.items()}
+    arrays: dict[str, Any] = {name: kernels.to_host(value) for name, value in fields_of(records).items()}
     for name, value in arrays.items():
         plain = isinstance(value, _ALLOWED) and not has_mask(value)
         if not plain or np.asarray(value).dtype.kind not in "biufcSU":

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.averaging.books import advice_on_step
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
 from mpicomp.base.given_arrays import in_full
 from mpicomp.compressors.base import Array
@@ -302,7 +301,7 @@ class Session:
             if self.round == 0:
                 raise DivergedError(f"at x0: {error}") from None
             rounds = f"the run diverged: after {self.round} rounds, "
-            raise DivergedError(f"{rounds}{error} {advice_on_step(self.loop.method)}") from None
+            raise DivergedError(f"{rounds}{error} {self.loop.rounds.books.advice}") from None
         asked = self._ask_callback(row, seen.x)
         return self.limits.reached(self.recorder.rows, self.start_f) or asked
 
@@ -340,7 +339,7 @@ class Session:
         digests = t.collect(own.hexdigest())
 
         def check() -> None:
-            self.loop.check()
+            self.loop.rounds.books.check()
             if digests is not None and len(set(digests)) > 1:
                 odd = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
                 raise MpicompError(

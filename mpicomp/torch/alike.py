@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from mpicomp.base.checks import plain_value
 from mpicomp.base.errors import ConfigError
+from mpicomp.loops.agreement import other_rank
 from mpicomp.torch.content import Content
 from mpicomp.torch.opening import OPENER
 from mpicomp.transports import Transport
@@ -35,10 +36,8 @@ def check_same(facts: list[Fact], tell_all: Callable[[int], list[int]]) -> None:
     Of each hash 32 bits are told, by ``Aggregator.tell_all``: blocks of a gradient may be under way.
     """
     for fact in facts:
-        told = tell_all(int(fact.digest[:8], 16))
-        for rank, other in enumerate(told):
-            if other != told[0]:
-                raise ConfigError(f"{fact.name} on rank {rank} differ from rank 0's: {fact.remedy}")
+        if (other := other_rank(tell_all(int(fact.digest[:8], 16)))) is not None:
+            raise ConfigError(f"{fact.name} on rank {other} differ from rank 0's: {fact.remedy}")
 
 
 def refuse_alone(transport: Transport, comm: Any) -> None:

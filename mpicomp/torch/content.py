@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -44,11 +44,7 @@ class Content:
 
     def changes(self, before: Content | None) -> Content | bytes:
         """The difference from ``before``: only the entries if type and shape are equal, else all of this."""
-        same = before is not None and (self.dtype, self.shape, self.kept) == (
-            before.dtype,
-            before.shape,
-            before.kept,
-        )
+        same = before is not None and replace(before, data=self.data) == self
         return self.data if same else self
 
     def put(self, tensor: Tensor) -> Tensor:

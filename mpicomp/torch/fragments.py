@@ -48,13 +48,10 @@ class Schedule:
 
     def begin(self, step: int) -> list[int]:
         """The fragments whose exchange begins after local step ``step``."""
-        return self._due(step + self.delay)
+        return self.end(step + self.delay)
 
     def end(self, step: int) -> list[int]:
         """The fragments whose exchange ends after local step ``step``."""
-        return self._due(step)
-
-    def _due(self, step: int) -> list[int]:
         every, P = self.every, self.fragments
         return [p for p in range(P) if (step - p * every // P) % every == 0] if step else []
 

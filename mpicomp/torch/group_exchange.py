@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from mpicomp.transports.rank_exchange import RankExchange
-from mpicomp.transports.ranks import STOP
+from mpicomp.transports.ranks import NOTHING, STOP
 
 
 class GroupExchange(RankExchange):
@@ -17,7 +15,7 @@ class GroupExchange(RankExchange):
 
     def _speak(self) -> None:
         if self._transport.rank in self._silent:
-            sent, status = self._with_status(np.empty(0, np.uint8))
+            sent, status = self._with_status(NOTHING)
             self._transport.post(self._transport.messages, sent, status)
 
     def _hear_silent_ranks(self) -> None:

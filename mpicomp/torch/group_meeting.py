@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from mpicomp.torch.gloo import Gloo, Gone
 from mpicomp.torch.group_arrivals import Channel
-from mpicomp.transports.meeting import Features, Meeting
+from mpicomp.transports.meeting import Features, Meeting, begin
 
 _TOLD, _LOST = 0, 1  # statuses of rank 0's answer
 
@@ -72,7 +72,7 @@ def meeting_of(group: dist.ProcessGroup, timeout: timedelta) -> GroupMeeting:
     found = _MEETINGS.get(ranks)
     if found is not None and found.world is dist.group.WORLD:  # else torch.distributed was initialised anew
         found.gloo.limit(timeout)
-        found.begin(Features())  # a process group has none of them
+        begin(found.tell_all, found.names, Features())  # a process group has none of them
         return found
     _MEETINGS[ranks] = GroupMeeting(group, timeout)
     return _MEETINGS[ranks]

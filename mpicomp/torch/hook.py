@@ -80,7 +80,7 @@ class Hook:
                     "mpicomp.torch.Compressed in place of DDP."
                 )
         check_options(options, Hook.__init__)
-        options = with_group(options | {"group": group})
+        options = with_group(options, group)
         if options.get("workers") is not None:
             raise ConfigError(
                 f"workers={options['workers']!r} in a hook of DDP, where each rank is a worker. Leave "

@@ -43,7 +43,7 @@ class LocalSteps:
     """
 
     def __init__(
-        self, fragments: Sequence[Fragment], schedule: Schedule, outer: Optimizer, keep: float | str = 0.0
+        self, fragments: Sequence[Fragment], schedule: Schedule, outer: Optimizer, keep: float | str
     ) -> None:
         self.fragments, self.schedule, self.outer, self.keep = fragments, schedule, outer, keep
         self.steps = 0

@@ -56,13 +56,11 @@ class GroupOpener(Opener):
 OPENER = GroupOpener()
 
 
-def with_group(options: dict[str, Any]) -> dict[str, Any]:
-    """``options`` with ``comm`` in the place of ``group``, for ``Aggregator``.
+def with_group(options: dict[str, Any], group: Any) -> dict[str, Any]:
+    """``options`` for ``Aggregator``, with ``group`` as their ``comm`` unless it is None.
 
     Raises ``ConfigError`` if both are given, or if ``group`` is no process group.
     """
-    group = options.get("group")
-    options = {name: value for name, value in options.items() if name != "group"}
     if group is None:
         return options
     if options.get("comm") is not None:

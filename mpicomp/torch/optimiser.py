@@ -104,7 +104,7 @@ class Compressed(Stateful):
     ) -> None:
         _check_optimisers(optimiser, module, outer)
         check_options(options, Compressed.__init__)
-        method, options = as_estimating(method), with_group(options | {"group": group})
+        method, options = as_estimating(method), with_group(options, group)
         timing = Timing(sync_every, delay, keep, ahead, fragments, start_after, overlap)
         timing.check(method, optimiser, outer, workers, options)
         parameters = trained(optimiser, module)

@@ -140,12 +140,12 @@ def load(folder: str | Path, opt: Compressed, model: nn.Module) -> None:
     def take() -> None:
         try:
             saved = common.read()
-            load_into("inner", opt.inner, saved["inner"])
             if opt.outer is not None:
                 load_into("outer", opt.outer, saved["outer"])
             if opt.local is not None:
                 saved = own.read()
-                load_into("inner", opt.inner, saved["inner"])
+            load_into("inner", opt.inner, saved["inner"])
+            if opt.local is not None:
                 opt.local.resume(*(saved[name] for name in NO_LOCAL_STEPS))
             model.load_state_dict(saved["model"])
         except Exception as error:  # torch raises many types

@@ -49,33 +49,32 @@ class Steps(Gradients):
             self.local.check_own()
         if self._late.came:
             self._forget()
-        loss = None
         if self.local is not None and self._begun and self._ready is None:
-            loss = self._local_step(closure)
-        else:
-            if self._ready is None:
-                loss = self._evaluate(closure)
-            elif closure is not None:
-                raise ConfigError(
-                    "opt.aggregate() has averaged gradients already, which a closure would compute anew: "
-                    "opt.step() without one, or leave aggregate out."
-                )
-            elif getattr(self, "grad_scale", None) is not None:
-                raise ConfigError(
-                    "opt.aggregate() took gradients that GradScaler had scaled: scaler.unscale_(opt) first."
-                )
-            ready = self._ready
-            if ready:
-                self._note_step()
-            self._forget()
-            changed = self._outside.changed  # since ``aggregate``
-            self._outside.forget()  # an error in the inner step may have moved some ranks and not others
-            if ready:
-                self.step_inner()
-            if not changed:
-                self._outside.note()
-            if self.local is not None:
-                self.local.restart()
+            return self._local_step(closure)
+        loss = None
+        if self._ready is None:
+            loss = self._evaluate(closure)
+        elif closure is not None:
+            raise ConfigError(
+                "opt.aggregate() has averaged gradients already, which a closure would compute anew: "
+                "opt.step() without one, or leave aggregate out."
+            )
+        elif getattr(self, "grad_scale", None) is not None:
+            raise ConfigError(
+                "opt.aggregate() took gradients that GradScaler had scaled: scaler.unscale_(opt) first."
+            )
+        ready = self._ready
+        if ready:
+            self._note_step()
+        self._forget()
+        changed = self._outside.changed  # since ``aggregate``
+        self._outside.forget()  # an error in the inner step may have moved some ranks and not others
+        if ready:
+            self.step_inner()
+        if not changed:
+            self._outside.note()
+        if self.local is not None:
+            self.local.restart()
         return loss
 
     def _local_step(self, closure: Closure | None) -> Any:

@@ -197,7 +197,7 @@ class Tensors(Packing):
         return self._joined([p.detach() for p in self.parameters])
 
     @torch.no_grad()
-    def set_gradients(self, vector: Array, without: Collection[int] = ()) -> None:
+    def set_gradients(self, vector: Array, without: Collection[int]) -> None:
         """Set each p.grad to its part of ``vector``, in place where it can be.
 
         It is in place as in DDP, for programs that keep the tensors: views of one buffer, which they clear

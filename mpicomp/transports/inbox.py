@@ -11,11 +11,6 @@ from mpicomp.base.bits import Bytes
 _KEPT = 8  # buffers kept on the host, and on each device
 
 
-def empty(size: int, device: Any) -> Bytes:
-    """An uninitialised buffer of ``size`` bytes on ``device`` (its kernels), or on the host if it is None."""
-    return np.empty(size, np.uint8) if device is None else device.xp.empty(size, dtype=np.uint8)
-
-
 class Inbox:
     """A pool of buffers, on the host and on each device that has been asked for."""
 
@@ -25,12 +20,16 @@ class Inbox:
         self._abandoned: list[Bytes] = []
 
     def take(self, size: int, device: Any) -> Bytes:
-        """Take a buffer of at least ``size`` bytes on ``device``; end its use with ``give_back``."""
+        """Take a buffer of at least ``size`` bytes on ``device`` (its kernels), or on the host if it is None.
+
+        End its use with ``give_back``.
+        """
         free = self._free.setdefault(device, [])
         fitting = [i for i, buffer in enumerate(free) if buffer.size >= size]
         if fitting:
             return free.pop(min(fitting, key=lambda i: free[i].size))
-        return empty(size + size // 8, device)  # messages of a kind differ a little in length
+        size += size // 8  # messages of a kind differ a little in length
+        return np.empty(size, np.uint8) if device is None else device.xp.empty(size, dtype=np.uint8)
 
     def give_back(self, buffer: Bytes, device: Any) -> None:
         """Return ``buffer`` to the pool, which keeps the 8 longest of each place."""

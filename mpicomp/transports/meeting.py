@@ -92,7 +92,3 @@ class Meeting(ABC):
     @abstractmethod
     def _allgather(self, number: int) -> list[int]:
         """Allgather one ``number`` per rank; if it raises, ``tell_all`` refuses every later call."""
-
-    def begin(self, asked: Features) -> None:
-        """Begin a transport on all ranks; raises the errors of the function ``begin``."""
-        begin(self.tell_all, self.names, asked)

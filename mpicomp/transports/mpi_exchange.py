@@ -24,7 +24,6 @@ from mpi4py import MPI
 from mpicomp.base.bits import Bytes
 from mpicomp.transports import pieces
 from mpicomp.transports.base import AHEAD
-from mpicomp.transports.neighbours import sent_whole
 from mpicomp.transports.point_to_point import PointToPoint
 from mpicomp.transports.rank_exchange import RankExchange
 from mpicomp.transports.ranks import STOP
@@ -81,3 +80,14 @@ class MpiExchange(RankExchange):
             if self._mpi.messages.Iprobe(rank, STOP):
                 self._mpi.messages.Recv([bytearray(), MPI.BYTE], rank, STOP)
                 self._mpi.stop = True
+
+
+def sent_whole(comm: MPI.Comm) -> set[int]:
+    """The ranks of ``comm`` to which a message need not be cut: the ranks on this host; collective.
+
+    With another MPI library than Open MPI, all ranks: the length that it sends eagerly is not known here.
+    """
+    here = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    ranks = here.group.Translate_ranks(None, comm.group)
+    here.Free()
+    return set(ranks if MPI.get_vendor()[0] == "Open MPI" else range(comm.size))

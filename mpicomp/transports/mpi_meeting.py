@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import atexit
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 from mpi4py import MPI
@@ -14,7 +14,7 @@ from mpicomp.base.errors import MpicompError
 from mpicomp.transports.calls import Call, Operation
 from mpicomp.transports.children import is_child
 from mpicomp.transports.ending import aborts, notice_abort
-from mpicomp.transports.meeting import Features, Meeting
+from mpicomp.transports.meeting import Features, Meeting, begin
 from mpicomp.transports.waiting import Patience
 
 
@@ -22,19 +22,20 @@ class MpiMeeting(Meeting):
     """The meeting of the ranks of ``comm``; collective.
 
     patience  how these ranks wait for MPI
+    late      called again and again while this rank waits for the others; None: nothing is
     survives  whether ranks may have died that others go on without: they never come to ``leave``
     """
 
     def __init__(self, comm: MPI.Comm) -> None:
         super().__init__()
         self._comm, self.patience = comm.Dup(), Patience(comm)
-        self._late: Callable[[], None] | None = None
+        self.late: Callable[[], None] | None = None
         self.survives = False
 
     def _allgather(self, number: int) -> list[int]:
         # Kept, for MPI may still write there if this is interrupted.
         own, told = self._told = np.array([number], np.uint64), np.empty(self._comm.size, np.uint64)
-        come, late = self._comm.Iallgather(own, told).Test, self._late
+        come, late = self._comm.Iallgather(own, told).Test, self.late
         self.patience.until(come if late is None else lambda: come() or late())
         return told.tolist()
 
@@ -49,15 +50,6 @@ class MpiMeeting(Meeting):
             while not (MPI.Is_finalized() or is_child() or aborts()):
                 if set(self.tell_all(own)) == {own}:
                     return
-
-    @contextmanager
-    def calling(self, late: Callable[[], None] | None) -> Iterator[None]:
-        """In the ``with`` block, call ``late`` again and again while this rank waits for the others."""
-        self._late = late
-        try:
-            yield
-        finally:
-            self._late = None
 
 
 _MEETINGS: dict[tuple[int, ...], MpiMeeting] = {}  # by the ranks of the job, in their order
@@ -74,7 +66,7 @@ def _leave() -> None:
 def meeting_of(comm: MPI.Comm, asked: Features, late: Callable[[], None] | None = None) -> MpiMeeting:
     """The meeting of the ranks of ``comm``, made once and kept as long as the program; collective.
 
-    asked  what this rank asks of the transport that begins (see ``Meeting.begin``)
+    asked  what this rank asks of the transport that begins (see ``meeting.begin``)
     late   called again and again while this rank waits for the others, to end the job in time
 
     Raises ``MpicompError`` on all ranks if a rank makes another call meanwhile, or asks for something else.
@@ -94,6 +86,9 @@ def meeting_of(comm: MPI.Comm, asked: Features, late: Callable[[], None] | None 
             notice_abort()
     if asked.on_failure:
         found.survives = True
-    with found.calling(late):
-        found.begin(asked)
+    found.late = late
+    try:
+        begin(found.tell_all, found.names, asked)
+    finally:
+        found.late = None
     return found

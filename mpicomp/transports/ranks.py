@@ -23,7 +23,7 @@ import numpy as np
 
 from mpicomp.base.bits import Bytes
 from mpicomp.base.clock import Clock
-from mpicomp.base.errors import MpicompError
+from mpicomp.base.errors import MpicompError, raise_if
 from mpicomp.transports.base import AHEAD, Make, T, Take, Transport
 from mpicomp.transports.coming import MOST, Coming
 from mpicomp.transports.exchange import as_error, as_text
@@ -88,29 +88,24 @@ class Ranks(Transport):
         return self.counter.paused() if self.counter else nullcontext()
 
     def gather(self, senders: Sequence[int], take: Take) -> AbstractContextManager[Take]:
-        own = [i for i in senders if i in self.hosted]
-        if not self.is_server:
-            return self._sending(self.messages, len(own), 0)
-        return self._receiving(self.messages, senders, take)
+        return self._gathered(self.messages, senders, take)
 
     @contextmanager
     def observe(self, take: Take) -> Iterator[Take]:
-        channel = self._measurements
-        with self._unobserved():
-            if not self.is_server:
-                with self._sending(channel, len(self.hosted), 1) as send:
-                    yield send
-            else:
-                with self._receiving(channel, range(self.n), take) as send:
-                    yield send
+        with self._unobserved(), self._gathered(self._measurements, range(self.n), take) as send:
+            yield send
+
+    def _gathered(self, channel: Any, senders: Sequence[int], take: Take) -> AbstractContextManager[Take]:
+        return self._receiving(channel, senders, take) if self.is_server else self._sending(channel, senders)
 
     @contextmanager
-    def _sending(self, channel: Any, left: int, account: int) -> Iterator[Take]:
-        """Send the messages of the hosted workers, of which there are ``left``, to the server."""
+    def _sending(self, channel: Any, senders: Sequence[int]) -> Iterator[Take]:
+        """Send the messages of the hosted workers among ``senders`` to the server."""
+        left = sum(i in self.hosted for i in senders)
 
         def send(i: int, message: Bytes) -> None:
             nonlocal left
-            self._send(channel, message, STOP if self.stop else DATA, account)
+            self._send(channel, message, STOP if self.stop else DATA)
             left -= 1
 
         try:
@@ -118,9 +113,9 @@ class Ranks(Transport):
         except MpicompError as error:
             text = as_text(error)
             for _ in range(left):  # the server counts on a message from every sender
-                self._send(channel, text, ERROR, account)
+                self._send(channel, text, ERROR)
         if self.rank in self.speakers:
-            self._send(channel, NOTHING, STOP if self.stop else DATA, account)
+            self._send(channel, NOTHING, STOP if self.stop else DATA)
         self.wait_for_sends(channel)
 
     @contextmanager
@@ -143,8 +138,8 @@ class Ranks(Transport):
                 self.take(channel, arrivals)
             arrivals.let_go()
 
-    def _send(self, channel: Any, message: Bytes, status: int, account: int) -> None:
-        self.sent[account] += len(message)
+    def _send(self, channel: Any, message: Bytes, status: int) -> None:
+        self.sent[0 if channel is self.messages else 1] += len(message)
         self.post(channel, message, status)
 
     def broadcast(self, message: Bytes | None) -> tuple[Bytes, bool]:
@@ -213,11 +208,8 @@ class Ranks(Transport):
             result, error = action(), None
         except MpicompError as raised:
             result, error = None, raised
-        errors = self.collect(error)
-        first = None if errors is None else next((e for e in errors if e is not None), None)
-        first = pickle.loads(self.broadcast_control(pickle.dumps(first) if self.is_server else None))
-        if first is not None:
-            raise first
+        errors: Any = self.collect(error)
+        self.ask_server(lambda: raise_if(next((e for e in errors if e is not None), None)))
         return result  # type: ignore[return-value]
 
     def collect(self, value: object) -> list[object] | None:

@@ -177,6 +177,16 @@ def test_what_does_not_fit_the_parts_is_refused_when_it_is_bound(c, match):
         c.bound(PARTS)
 
 
+def test_names_that_would_share_draws_are_refused():
+    """The values of "w", quantised, and the part "w/quantized" were rounded by the same random numbers."""
+    c = Layered({"w": Quantized(RandK(k=2), Natural())}, default=Natural())
+    with pytest.raises(
+        ConfigError, match=r"the parts 'w' and 'w/quantized' would have the same draws; rename"
+    ):
+        c.bound(Parts((Part("w/quantized", (4,)), Part("w", (4,)))))
+    c.bound(Parts((Part("w/bias", (4,)), Part("w", (4,)))))
+
+
 def test_a_layered_that_is_not_bound_says_what_to_do():
     c = Layered({"*.bias": Identity()}, TopK(0.1))
     for use in (lambda: c.compress(X, KEY), lambda: c.nbytes(X.size), lambda: c.alpha(X.size, 1)):

@@ -45,6 +45,18 @@ class Plain(np.ndarray):
     mask = None
 
 
+class Columns:
+    """A table whose columns are none of names, as pyarrow's."""
+
+    columns = (pd.DataFrame({"a": [1], "b": [2]}),) * 2
+
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
 class Speaks:
     """An object that numpy asks for its array, which has a mask."""
 
@@ -158,7 +170,15 @@ REFUSED = {
     "objects, sparse": (OBJECTS, "X is of type object"),
     "complex and sparse": (scipy.sparse.csr_array(A + 0j), "X is of type complex128"),
     "missing": (FRAME.astype("Float64").mask(FRAME == 0.5), "X[3, 2] is missing"),
-    "texts in a DataFrame": (FRAME.assign(k="x"), "X is of type object"),
+    "texts in a DataFrame": (FRAME.assign(k="x", n=1, t="y"),
+                             "X is of type object; allowed: real numbers. Encode other columns as numbers. "
+                             "These are: 'k', 't'."),
+    "texts under columns without names": (Columns(A.astype(str)), "These are: a b 0 1 2, a b 0 1 2."),
+    "a DataFrame of texts": (FRAME.astype(str), "as numbers. These are: 'a', 'b', 'c'."),
+    "a DataFrame of dates": (FRAME.astype("M8[s]"), "as numbers. These are: 'a', 'b', 'c'."),
+    "durations beside numbers": (FRAME.assign(t=np.array([np.timedelta64(1, "h")] * 4, dtype=object)),
+                                 "X is of type object; allowed: real numbers. Encode other columns as "
+                                 "numbers. These are: 't'."),
     "row numbers": (FRAME.reset_index(names="Unnamed: 0"), "X: column 1 has no name ('Unnamed: 0')"),
     "row numbers under two lines of names": (BELOW.reset_index(names=[("Unnamed: 0_level_0", "")]),
                                              "X: column 1 has no name"),
@@ -200,6 +220,9 @@ def test_equal_values_are_one_data_set_however_sparse_storage_holds_them():
     dense = own_dataset(([[1.0, 0, 2], [0, 3, 0]], [0, 1]), name="a")
     apart = scipy.sparse.csr_array(([2.0, 0.5, 0.5, 3], [2, 0, 0, 1], [0, 3, 4]), shape=(2, 3))
     assert own_dataset((apart, [0, 1]), name="b") == dense and not apart.has_canonical_format
+    zeros = scipy.sparse.csr_array(([1.0, -0.0, 2, 4, 3, -4], [0, 1, 2, 0, 1, 0], [0, 3, 6]), shape=(2, 3))
+    assert own_dataset((zeros, [0, 1]), name="c") == dense and zeros.nnz == 6
+    assert ClassRows.of((zeros, [0, 1])) == ClassRows.of((zeros.toarray() + 0.0, [0, 1]))
     with pytest.raises(DataError, match=r"X\[0, 0\] is inf"):
         own_dataset((scipy.sparse.csr_array(([1e308, 1e308, 3], [0, 0, 1], [0, 2, 3]), shape=(2, 3)), [0, 1]))
 
@@ -308,17 +331,34 @@ def test_the_advice_for_labels_is_taken():
     assert ClassRows.of((A, [str(label) for label in ["b", None, "b", 3]])).classes == 3
 
 
-def test_rows_and_labels_whose_indices_are_in_two_orders_are_refused():
-    """As after X = X.sample(frac=1): they were paired by their places, each row with the label of another."""
+def test_rows_and_labels_of_different_indices_are_refused():
+    """They were paired by their places: after X = X.sample(frac=1) each row got the label of another.
+
+    So did rows after X and y had each lost another row, and rows 4 to 7 with the labels of rows 0 to 3.
+    """
     y = pd.Series([0, 1, 1, 0])
     shuffled = FRAME.loc[[3, 1, 2, 0]]
-    for wrong in ((shuffled, y), (FRAME, y.loc[[3, 1, 2, 0]]), (shuffled["a"].to_frame(), y.to_frame()[0])):
-        with pytest.raises(DataError, match=r"one index in two orders.* Give y\.loc\[X\.index\]"):
+    names = pd.MultiIndex.from_tuples([(0, 0), (0, 1), (1, 0), (1, 1)])
+    for wrong in (
+        (shuffled, y),
+        (FRAME, y.loc[[3, 1, 2, 0]]),
+        (shuffled["a"].to_frame(), y.to_frame()[0]),
+        *(
+            (FRAME.set_axis(index), y)
+            for index in ([0, 1, 2, 4], [4, 5, 6, 7], [0, 0, 1, 2], list("0123"), names)
+        ),
+    ):
+        with pytest.raises(
+            DataError, match=r"X and y have different indices.* Give y\.loc\[X\.index\], or y\.to_n"
+        ):
             Softmax(data=wrong)
     right = Softmax(data=(shuffled, y.loc[shuffled.index]))
+    assert right == Softmax(data=(shuffled, y.loc[shuffled.index].to_numpy()))
     assert right == Softmax(data=(shuffled.to_numpy(), [0, 1, 1, 0]))
-    for by_place in ((shuffled, y.tolist()), (FRAME.set_index(pd.Index([5, 6, 7, 8])), y)):
-        assert Softmax(data=by_place).shard_sizes(2) == [2, 2]
+    equal = FRAME.set_axis([0.0, 1.0, 2.0, 3.0])
+    assert Softmax(data=(equal, y)) == Softmax(data=(FRAME, y)) == Softmax(data=(A, y.tolist()))
+    with pytest.raises(DataError, match=r"y has the shape \(3,\) and X has 4 rows"):
+        Softmax(data=(FRAME, y[1:]))
 
 
 @pytest.mark.parametrize("problem", [Softmax, NonconvexGLM])
@@ -326,9 +366,9 @@ def test_a_split_whose_index_is_in_another_order_is_refused(problem):
     """As of a frame that was shuffled after its sites were numbered: rows went to the workers of others."""
     shuffled, sites = FRAME.loc[[3, 1, 2, 0]], pd.Series([0, 0, 1, 1])
     y = pd.Series([0, 1, 1, 0]).loc[shuffled.index]
-    with pytest.raises(DataError, match=r"X and split have one index in two orders.*split\.loc\[X\.index\]"):
+    with pytest.raises(DataError, match=r"X and split have different indices.*split\.loc\[X\.index\]"):
         problem(data=(shuffled, y), split=sites)
-    with pytest.raises(DataError, match=r"y and split have one index in two orders.*split\.loc\[y\.index\]"):
+    with pytest.raises(DataError, match=r"y and split have different indices.*split\.loc\[y\.index\]"):
         problem(data=(shuffled.to_numpy(), y), split=sites)
     right = problem(data=(shuffled, y), split=sites.loc[shuffled.index])
     assert right.split == (1, 0, 1, 0) and right.shard_sizes(2) == [2, 2]

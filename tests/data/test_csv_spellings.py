@@ -181,6 +181,16 @@ REFUSED = [
     (CSV + b"5,inf,1\n", "column 'b': inf; allowed: finite"),
     (CSV + b"5,1e999,1\n", "column 'b': 1e999; allowed: finite"),
     (CSV + b"1e308,1e308,1\n-inf,1,1\n", "line 5, column 'a': -inf; allowed: finite"),
+    (
+        b"a,b,c,d,label\n1,x,True,,0\n",
+        "column 'b' is not numeric, it holds 'x'. Encode it as numbers, or as columns of True and False, as "
+        "pandas.get_dummies does; or drop the column. Other columns without a finite number in this line, 1: "
+        "'d'.",
+    ),
+    (
+        b"a,b,c,label\n,x,inf,0\n",
+        "fill the value in. Other columns without a finite number in this line, 2: 'b'",
+    ),
     (CSV + b"True,6,1\n", "column 'a' holds True or False beside other numbers"),
     (CSV + b"5,6,True\n5,6,2\n", "column 'label' holds True or False beside other numbers"),
     (CSV + b'5,6,"x\n7,8,y\n9,10,z\n', "line 6: this is no CSV"),  # a quote that is never closed
@@ -189,6 +199,7 @@ REFUSED = [
     (b"a\tb\tlabel\n1\t2\t0\n", "Commas separate"),
     (b"sep=;\na;b;label\n1;2;0\n", "is separated by semicolons"),
     (b"a,b,Label\n1,2,0\n", "Did you mean 'Label'"),
+    (b'"a\nb",c,"d\n"\n1,2,0\n', "Did you mean 'a b'? Allowed: a b, c, d. Commas separate the names."),
     (b"a,a,label\n1,2,0\n", "two columns named 'a'"),
     (b"a, a,label\n1,2,0\n", "two columns named 'a'"),
     (b"a,b,label,label\n1,2,0,0\n", "two columns named 'label'"),

@@ -85,7 +85,7 @@ def test_classes_are_the_sorted_labels_and_are_memory_mapped(form):
     assert MLP(rows_name := write(form, THREE), hidden=2).dimension() == 2 * 5 + 3 * 3, rows_name
 
 
-@pytest.mark.parametrize("form", ["npz", "sparse", "csv"])
+@pytest.mark.parametrize("form", FORMS)
 def test_least_squares_takes_real_targets(form):
     file, arrays = LeastSquares(write(form, REAL), lam=0.1), LeastSquares((X, REAL), lam=0.1)
     assert np.array_equal(file.dataset().y, REAL) and file.fingerprint() == arrays.fingerprint()
@@ -105,9 +105,33 @@ def test_least_squares_on_libsvm_keeps_minus_and_plus_one():
     assert set(LeastSquares(write("libsvm", TWO), lam=0.1).dataset().y) == {-1, 1}
 
 
-def test_least_squares_on_libsvm_with_other_numbers_says_where_they_are_read():
-    with pytest.raises(DataError, match=r"exactly two.*for least squares, write numbers y to a \.npz or CSV"):
-        LeastSquares(write("libsvm", REAL), lam=0.1).dataset()
+def test_a_libsvm_file_with_stored_zeros_is_equal_to_one_without():
+    for text in ("1 1:5 2:0 3:0\n0 2:1\n", "1 1:5\n0 2:1 3:-0.0\n"):
+        Path("zeros").write_text(text)
+        assert (
+            Logistic("./zeros", lam=0.1).dataset() == Logistic(([[5, 0, 0], [0, 1, 0]], [1, 0]), lam=0.1).data
+        )
+
+
+def test_a_libsvm_file_that_least_squares_has_read_is_none_of_two_classes():
+    """Both keep what they parse in the cache."""
+    for y, taken in ((REAL, REAL), (THREE, THREE), (np.full(30, 7), np.full(30, 7))):
+        name = write("libsvm", y)
+        assert np.array_equal(LeastSquares(name, lam=0.1).dataset().y, taken)
+        with pytest.raises(DataError, match=r"exactly two\. Keep two .* or least_squares for real targets"):
+            Logistic(name, lam=0.1).dataset()
+
+
+@pytest.mark.parametrize("cls", [Softmax, MLP])
+def test_real_targets_are_no_classes(cls):
+    """Each row was a class of its own."""
+    said = f"y holds 30 different numbers in 30 rows, such as {REAL.min():g}: .* Take least_squares"
+    for data in ((X, REAL), (X, REAL.tolist()), *(write(form, REAL) for form in FORMS)):
+        with pytest.raises(DataError, match=said):
+            cls(data).dimension()
+    halves = np.arange(30) // 2 / 2  # as of stars
+    for classes, y in ((15, halves), (30, np.arange(30.0)), (30, np.arange(30)), (30, list(map(str, REAL)))):
+        assert cls((X, y)).images().classes == classes
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -299,6 +323,7 @@ def test_damaged_and_hostile_archives_are_refused_in_one_line():
         "no columns": archive(npy("<f8", (10**12, 0))),
         "a number": archive(npy("<f8", (), bytes(8))),
         "cut": archive(right)[:-30],
+        "two lengths of a name": archive(right).replace(b"\x05\0\x14\0y.npy", b"\xff\0\x14\0y.npy", 1),
     }
     wrong = {}
     for name, content in cases.items():
@@ -330,6 +355,19 @@ def test_a_single_array_that_is_none_is_refused():
         if said not in str(caught.value) or "\n" in str(caught.value):
             wrong[content] = str(caught.value)
     assert not wrong
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, lambda path: os.symlink("/dev/zero", path), os.mkdir])
+def test_a_pipe_a_device_and_a_folder_are_no_data(put):
+    """Reading a pipe waits for ever, and a device such as /dev/zero has no end."""
+    for name in ("./a", "a.npz", "a.csv:label", "a.tsv"):
+        put(path := name.partition(":")[0])
+        for cls in (Logistic, Softmax):
+            with pytest.raises(DataError, match=rf"^{Path(path)} is a folder, a pipe or a device"):
+                cls(name, lam=0.1).dimension()
+    put("a.npy")
+    with pytest.raises(DataError, match=r"^a\.npy is a folder, a pipe or a device"):
+        read_npy(Path("a.npy"))
 
 
 @pytest.mark.parametrize("problem", [Logistic("my.csv:label", lam=0.1), Softmax("my.csv:label")])
@@ -405,7 +443,7 @@ def test_a_file_that_an_older_reader_cached_is_parsed_again():
         file.write("a,label\n1,0\n2,1\n")
     rows = load_images("f.csv:label")
     (entry,) = set_folder("x").parent.iterdir()
-    assert entry.name.startswith("file7-") and rows.X.tolist() == [[1], [2]]
+    assert entry.name.startswith("file8-") and rows.X.tolist() == [[1], [2]]
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import struct
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from PIL import Image
 
 from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.images import ImageModel, Stack, read_images, write_images
+from mpicomp.images.archive import MAGIC
+from mpicomp.images.files import read_archive
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.grey import load_grey
 from mpicomp.images.local_images import LocalImages
-from tests.images.test_archive import COLOUR, GREY, same
+from tests.images.test_archive import ARCHIVE, COLOUR, GREY, same
 from tests.support.launching import mpicomp
 
 
@@ -147,13 +150,27 @@ def test_a_model_is_what_its_file_holds(tmp_path):
         found.integers()
 
 
+def test_only_an_archive_is_read_to_its_end(tmp_path):
+    (path := tmp_path / "a").write_bytes(ARCHIVE)
+    assert read_archive(path) == ARCHIVE
+    with path.open("wb") as file:
+        file.truncate(2**40)  # more than the memory holds
+    assert read_archive(path) == bytes(len(MAGIC))
+    for put in (os.mkfifo, lambda path: path.symlink_to("/dev/zero"), Path.mkdir):
+        path.rmdir() if path.is_dir() else path.unlink()
+        put(path)
+        with pytest.raises(DataError, match=f"^{path} is a folder, a pipe or a device; allowed: a file"):
+            read_archive(path)
+
+
 def test_what_holds_no_model_is_refused(tmp_path):
     with pytest.raises(DataError, match="cannot read the model"):
         ImageModel.load(tmp_path)
     path = tmp_path / "model.npz"
     path.symlink_to("/dev/null")
-    with pytest.raises(DataError, match=r"model\.npz is a folder, a pipe or a device"):
-        ImageModel.load(tmp_path)
+    for place in (tmp_path, path):
+        with pytest.raises(DataError, match=r"model\.npz is a folder, a pipe or a device"):
+            ImageModel.load(place)
     path.unlink()
     problem = LocalImages(GREY.pixels, hidden=3)
     ImageModel("local", {"horizon": 3, "hidden": 4, "blocks": 1}, problem.x0()).save(path)

@@ -232,7 +232,11 @@ def test_a_pipe_or_a_device_in_a_folder_is_refused(tmp_path):
     for read in (read_images, load_grey):
         with pytest.raises(DataError, match=r"c\.png is a folder, a pipe or a device"):
             read(str(tmp_path))
-    (tmp_path / "c.png").unlink()
+        with pytest.raises(DataError, match=r"c\.png is a folder, a pipe or a device"):
+            read(str(tmp_path / "c.png"))
+    (tmp_path / "c.png").rename(tmp_path / "c.idx")
+    with pytest.raises(DataError, match=r"c\.idx is a folder, a pipe or a device"):
+        load_grey(str(tmp_path / "c.idx"))
     (tmp_path / "c.png").symlink_to(300 * "a")
     with pytest.raises(DataError, match=r"cannot read .*c\.png: File name too long"):
         read_images(str(tmp_path))

@@ -273,3 +273,11 @@ sys.stdout.write(f"{{forgone}} {{run.iterates_sha256}}\\n")
     assert f"mpicomp: rank {which} can keep no compiled kernels ({place / 'file'}: " in line
     whole = mpirun(1, "-c", code.replace(f"== {which}", "== 2"))
     assert whole.stdout == first.replace("True", "False") + "\n"
+
+
+def test_numba_that_may_not_compile_leaves_nothing_behind(place):
+    """Its functions are Python's then: some cannot be called, and a folder without code looked whole."""
+    told = load(place, before="import os; os.environ['NUMBA_DISABLE_JIT'] = '1'")
+    assert (told.stdout, told.stderr) == ("numpy's None\n", "")
+    assert not [*(place / "shared").iterdir()]
+    assert load(place).stdout == "42 None\n"

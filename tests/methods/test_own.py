@@ -347,6 +347,24 @@ def test_a_sound_one_is_resumed_also_with_negative_integers(method, tmp_path):
     assert run(method, out=tmp_path / "run", resume=True).iterates_sha256 == run(Sound()).iterates_sha256
 
 
+class Preset(mpicomp.EF21):
+    """Its parameters are not those of the dataclass."""
+
+    def __init__(self, lr: float):
+        super().__init__(TOP, gamma=lr)
+
+
+def test_one_that_cannot_be_made_of_its_fields_is_refused():
+    """A run ended in a TypeError of ``dataclasses.replace``."""
+    for play in (run, lambda method: Descent(method, np.zeros(3))):
+        with pytest.raises(ConfigError) as raised:
+            play(Preset(0.1))
+        assert str(raised.value) == (
+            "Preset.__init__ does not take the fields of Preset, (C, gamma, batch, down, start, mu): a "
+            "method is a frozen dataclass. Declare its parameters as fields, and leave __init__ out."
+        )
+
+
 def test_a_field_keeps_what_a_step_has_put_there():
     """Where one array was in two records, a change of one changed the other, on one rank or on several."""
     assert run(PreviousInOneArray()).iterates_sha256 == run(Previous()).iterates_sha256

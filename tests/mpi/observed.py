@@ -66,20 +66,20 @@ class Cheating(Mpi):
         elif self.rank == 3:
             MPI.COMM_WORLD.Recv(note, 1)
 
-    def _send(self, comm, message, tag, account):
-        if self._cheats(account, self.rank):
+    def _send(self, comm, message, tag):
+        if self._cheats(comm, self.rank):
             message = np.append(message, 7).astype(np.uint8) if WHAT == "hidden" else message[:-1]
-        return super()._send(comm, message, tag, account)
+        return super()._send(comm, message, tag)
 
     def take(self, comm, arrivals):
         message, tag = super().take(comm, arrivals)
-        if self._cheats(0 if comm is self.messages else 1, arrivals._taken.rank):
+        if self._cheats(comm, arrivals._taken.rank):
             message = message[:-1] if WHAT == "hidden" else np.append(message, 0).astype(np.uint8)
         return message, tag
 
-    def _cheats(self, account, rank):
+    def _cheats(self, comm, rank):
         """Whether this is the first message of rank 2."""
-        if WHAT not in ("hidden", "shaved") or account == 1 or rank != 2 or self.rounds > 1:
+        if WHAT not in ("hidden", "shaved") or comm is not self.messages or rank != 2 or self.rounds > 1:
             return False
         self.rounds += 1
         return True

@@ -494,7 +494,7 @@ def test_the_inbox_gives_the_shortest_buffer_that_fits():
 def test_ranks_on_a_host_are_sent_whole_messages():
     from mpi4py import MPI
 
-    from mpicomp.transports.neighbours import sent_whole
+    from mpicomp.transports.mpi_exchange import sent_whole
 
     assert sent_whole(MPI.COMM_WORLD) == set(range(MPI.COMM_WORLD.size))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mpicomp.base.errors import DataError
 from mpicomp.data import load_dataset, rows_of
 from mpicomp.problems import LeastSquares, least_squares
 from tests.problems.test_problems import assert_gradient, assert_together, rng
@@ -135,3 +136,16 @@ def test_constants_have_the_same_bits_from_the_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("MPICOMP_CACHE", str(tmp_path / "another"))
     assert LeastSquares("breast_cancer", lam=0.1).constants(5) == first
     assert LeastSquares("breast_cancer", lam=0.2).constants(5).f_star > first.f_star
+
+
+def test_targets_whose_squares_overflow_are_refused():
+    X, y = rng(3).normal(size=(20, 3)), rng(4).normal(size=20)
+    for scale, taken in ((1e149, True), (1e160, False)):
+        problem = LeastSquares((X, y * (scale / np.abs(y).max())), lam=0.1)
+        if taken:
+            assert np.isfinite(problem.constants(2).f_star)
+        else:
+            with pytest.raises(
+                DataError, match=r"the given data has targets as large as 1e\+160.* Scale them"
+            ):
+                problem.constants(2)

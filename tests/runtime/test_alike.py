@@ -6,12 +6,13 @@ import os
 import sys
 from collections import Counter
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import DIANA, ConfigError, Logistic, Noisy, Problem, RandK
+from mpicomp import DIANA, ConfigError, Logistic, MpicompError, Noisy, Problem, RandK
 from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import SQUARE
 from mpicomp.transports import connect
@@ -90,8 +91,27 @@ def comparisons(rank: int) -> None:
     assert "a" in mpicomp.compare(**one).table()
 
 
+def other_calls(rank: int) -> None:
+    """A run here and a loop or a comparison there: each took the other's messages for its own."""
+    calls = {
+        "mpicomp.run": lambda: mpicomp.run("gd(gamma=0.1)", "quadratics(d=3)", workers=2, rounds=1),
+        "mpicomp.compare": lambda: mpicomp.compare(["gd"], "quadratics(d=3)", workers=2, rounds=1),
+        "mpicomp.tune": lambda: mpicomp.tune("gd", "quadratics(d=3)", workers=2, rounds=1),
+        "Aggregator": lambda: mpicomp.Aggregator("gd(gamma=0.1)", like=np.zeros(3)),
+        "Descent": lambda: mpicomp.Descent("gd(gamma=0.1)", np.zeros(3)),
+    }
+    for pair in permutations(calls, 2):
+        with pytest.raises(MpicompError) as raised:
+            calls[pair[rank]]()
+        assert str(raised.value) == (
+            f"rank 0 calls {pair[0]}, and rank 1 calls {pair[1]}: all ranks have to make the same calls in "
+            "the same order."
+        )
+
+
 def job() -> None:
     rank, method = launched_rank(), DIANA(RandK(k=1), gamma=0.1)
+    other_calls(rank)
     for name, other in OTHERS.items():
         with pytest.raises(
             ConfigError, match=f"rank 1 has {name} = {other}, and rank 0 has {GIVEN[name]}: all"

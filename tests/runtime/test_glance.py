@@ -85,6 +85,12 @@ def test_a_run_says_where_it_ended(run):
         assert shown[3:5] == [human_bytes(row.up_bytes), human_bytes(row.down_bytes)]
 
 
+def test_a_run_says_that_f_rose(run):
+    far = mpicomp.run(GD(gamma=9.0), QUADRATICS, workers=4, rounds=2)
+    assert f" f = {far.rows[-1].f:.4g}, above f(x⁰) = {far.rows[0].f:.4g}, |∇f|² = " in expect_short(far)
+    assert "above" not in repr(run)
+
+
 def test_a_run_that_observes_nothing_has_empty_cells():
     unobserved = mpicomp.run(METHODS["GD"], QUADRATICS, observe="never", **SETTINGS)
     assert "f =" not in expect_short(unobserved)

@@ -75,6 +75,8 @@ HELD = {kind: _sparse(kind) for kind in SPARSE} | {
     "table": _labelled,
     "texts": lambda b: _labelled(b).of,
     "index": lambda b: _labelled(b).set_index("of").x,
+    "pandas' integers": lambda b: _labelled(b).n.astype("Int64").array,
+    "an index alone": lambda b: _labelled(b).set_index("of").index,
     "tensor": lambda b: pytest.importorskip("torch").tensor(b),
     "sparse tensor": lambda b: pytest.importorskip("torch").tensor(b).to_sparse(),
     "objects": lambda b: np.array([f"client {v}" for v in b], object),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from copy import deepcopy
 from itertools import count
 
 import numpy as np
@@ -295,3 +296,24 @@ def test_the_seed_is_checked(value):
 def test_a_transport_is_one_for_the_workers(transport, said):
     with pytest.raises(ConfigError, match=said):
         mpicomp.run("gd(gamma=0.1)", "quadratics(d=3)", workers=2, rounds=1, transport=transport)
+
+
+def test_a_text_is_no_switch(tmp_path):
+    """resume="no" continued the run."""
+    run(rounds=2, out=tmp_path)
+    for name in ("resume", "verify_bytes"):
+        with pytest.raises(ConfigError, match=f"{name}='no'; allowed: True or False"):
+            run(rounds=4, out=tmp_path, **{"resume": True, name: "no"})
+    with pytest.raises(ConfigError, match="resume='no'; allowed: True or False"):
+        mpicomp.compare(["gd"], "quadratics(d=3)", workers=2, rounds=1, out=tmp_path / "two", resume="no")
+    assert run(rounds=4, out=tmp_path, resume=np.True_).rows[-1].round == 4
+
+
+# --- results as values ---
+
+
+def test_ledgers_and_runs_can_be_compared():
+    """numpy refused to say whether two arrays are equal."""
+    one, same, other = run(rounds=2), run(rounds=2), run(rounds=3)
+    assert one.ledger == same.ledger and one.ledger != other.ledger and one.ledger != 3
+    assert one == one and one != deepcopy(one) and {one: 1, same: 2}[one] == 1

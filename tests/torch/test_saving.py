@@ -47,7 +47,10 @@ def test_local_steps_saved_between_two_exchanges_go_on(tmp_path):
         if k < 6:
             step(opts[1], models[1], k)
     save(tmp_path / "saved", opts[1], models[1])
+    loaded = []
+    opts[2].inner.register_load_state_dict_pre_hook(lambda *_: loaded.append(True))
     load(tmp_path / "saved", opts[2], models[2])
+    assert loaded == [True]  # each hook of the program's sees one load
     for k in range(6, 10):
         step(opts[2], models[2], k)
     assert values(models[2]) == values(models[0])

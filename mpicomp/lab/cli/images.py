@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from mpicomp.base.errors import ConfigError, DataError, RecordError
-from mpicomp.base.files import os_errors_as, present, write_atomically, write_text
+from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.files import present, write_atomically, write_text
 from mpicomp.base.units import human_bytes
 from mpicomp.images import KINDS
 from mpicomp.lab.cli.options import Place, ranks_option
@@ -146,10 +146,9 @@ def decompress(archive: Path, out: Path, max_pixels: int | None) -> None:
     """
     from mpicomp.images import decompress as decompressed
     from mpicomp.images import write_images
+    from mpicomp.images.files import read_archive
 
-    with os_errors_as(DataError, f"cannot read {archive}"):
-        content = archive.read_bytes()
-    written = write_images(decompressed(content, max_pixels), out)
+    written = write_images(decompressed(read_archive(archive), max_pixels), out)
     click.echo(f"{out}: {len(written)} {'file' if len(written) == 1 else 'files'}")
 
 

@@ -40,6 +40,7 @@ from mpicomp.lab.experiment.run_tables import phases_table, summary_table
 from mpicomp.lab.experiment.tables import terminal
 from mpicomp.lab.jobs.launch import launch
 from mpicomp.runtime.callbacks import Callback, JSONLines, TensorBoard, together
+from mpicomp.runtime.glance import risen
 from mpicomp.runtime.placement import ON_FAILURE
 from mpicomp.transports.launcher import launched_rank, launched_ranks
 
@@ -74,6 +75,8 @@ def run(ranks: int | None, resume: str | None, as_json: bool, **options: Any) ->
             click.echo(json.dumps(summary))
         else:
             show_tables(summary_table(summary), phases_table(summary))
+        if above := risen(outcome.rows):
+            click.echo(f"mpicomp: f ended {above}: the step size may be too large.", err=True)
     return INTERRUPTED if outcome.status == "interrupted" else 0
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from mpicomp import kernels
 from mpicomp.averaging import check_averaging
 from mpicomp.base.blocks import Blocks
+from mpicomp.base.checks import as_switch
 from mpicomp.base.errors import (
     ConfigError,
     DataError,
@@ -40,7 +41,7 @@ from mpicomp.lab.experiment.suite import Entry, Suite, Task
 from mpicomp.lab.experiment.tuning import Tuning, tune
 from mpicomp.methods import Method
 from mpicomp.problems.base import constants_of, fingerprint_of, parts_of
-from mpicomp.runtime.alike import as_text, refuse_unlike
+from mpicomp.runtime.alike import as_text, refuse_other_call, refuse_unlike
 from mpicomp.runtime.loop import start_of
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row, read_facts, remove_run
@@ -90,6 +91,7 @@ def compare(
     ``KeyboardInterrupt``, on all ranks if a signal asked to stop.  Raises ``DataError`` between two runs if
     a file of data has changed.
     """
+    resume = None if resume is None else as_switch("resume", resume)
     if out is None and resume:
         raise ConfigError("resume needs the folder of the comparison to continue: give out.")
     folder = as_path_or_none("out", out)
@@ -108,7 +110,7 @@ def tune_first(
 ) -> Tuning:
     """Tune the first method of ``suite``, which has a range to tune it in.  Collective, like ``compare``."""
     work = suite.tasks()[:1]
-    with _control(suite, placement.dedicated) as control:
+    with _control(suite, placement.dedicated, "mpicomp.tune") as control:
         _refuse_unlike(control, suite, placement)
         control.ask_server(lambda: _check(suite, work, placement))
         return _Job(suite, work, None, control, placement, progress).tune(suite.entries[0])
@@ -141,10 +143,11 @@ def compare_all(
 
 
 @contextmanager
-def _control(suite: Suite, dedicated: bool) -> Iterator[Transport]:
+def _control(suite: Suite, dedicated: bool, call: str = "mpicomp.compare") -> Iterator[Transport]:
     """A transport by which the server shares with the other ranks the state of the folder."""
     control = connect(suite.workers, dedicated)
     with left_in_order(control, MpicompError, KeyboardInterrupt):
+        refuse_other_call(control, call)
         yield control
 
 

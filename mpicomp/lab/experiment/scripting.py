@@ -240,8 +240,11 @@ def _labelled(methods: Methods) -> dict[str, Method]:
 
     Raises ``ConfigError`` for what holds no methods, and if two without a label are the same.
     """
-    # The order of a set is another one in each process.
-    if not isinstance(methods, Collection) or isinstance(methods, bytes | set | frozenset):
+    if isinstance(methods, set | frozenset):
+        raise ConfigError(
+            f"compare was given methods in a set, {one_line(methods)}, and a set has no order: give a list."
+        )
+    if not isinstance(methods, Collection) or isinstance(methods, bytes):
         raise ConfigError(
             f"compare was given {one_line(methods)}; allowed: methods in a list, or in a dict by their "
             "labels, the name of a suite, its path, or a Suite."

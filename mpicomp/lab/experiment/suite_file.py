@@ -58,6 +58,7 @@ from mpicomp.text.config import parse_method, parse_problem, to_text
 T = TypeVar("T")
 
 DOWN = "f4"  # the default of ``down``
+_LONGEST = 2**28  # characters of a suite, which may hold the numbers of a long x0
 _DEEPEST = 8  # levels of nested lists and tables; a method's ``tune`` in a study's case is at level 4
 
 
@@ -69,7 +70,11 @@ def load_suite(path: str | Path) -> Suite:
 def read_file(path: str | Path, parse: Callable[[str], T]) -> T:
     """``parse`` of the text in the file ``path``.  Raises ``ConfigError``, naming the file, if that fails."""
     try:
-        return parse(Path(path).read_text(encoding="utf-8-sig"))
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read(_LONGEST + 1)  # a device such as /dev/zero has no end
+        if len(text) > _LONGEST:
+            raise ConfigError(f"it is longer than {_LONGEST} characters. Give a suite.")
+        return parse(text)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}.") from None
     except (ConfigError, UnicodeDecodeError) as error:

@@ -21,15 +21,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mpicomp.base.errors import ConfigError, DivergedError, keeping
 from mpicomp.base.html import html_table
 from mpicomp.base.units import human_bytes
 from mpicomp.methods import Method
+from mpicomp.runtime.frames import frame
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.result import Run
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 GROWTH = 8  # the most powers of two that are added at either end of a range
 TAIL = 0.1  # the last share of the rounds, over which f is averaged
@@ -108,6 +112,13 @@ class Tuning:
                 "the best. Check that value depends on x."
             )
         return None
+
+    def to_frame(self) -> DataFrame:
+        """The trials as a pandas DataFrame, with the columns of ``Trial``.
+
+        Raises ``ConfigError`` if pandas is not installed.
+        """
+        return frame((((), trial) for trial in self.trials), kind=Trial)
 
     def __repr__(self) -> str:
         if not self.trials:

@@ -50,7 +50,8 @@ def steepest(norm: str, g: Array, parts: Parts | None, polar: str = "svd") -> Ar
     the sign of NaN is NaN.
     """
     if norm == "l2":
-        return _unit(g)
+        length = float(kernels.backend_for(g).encode_norms([g], "f8")[1][0])
+        return kernels.promoted(g) / (length or 1.0)
     D: Array = np.sign(kernels.promoted(g))
     if norm == "spectral":
         for part, where in parts or ():
@@ -67,12 +68,6 @@ def squared_ratio(norm: str, d: int, parts: Parts | None) -> int:
             for part, _ in parts
         )
     return 1 if norm == "l2" else d
-
-
-def _unit(g: Array) -> Array:
-    """g/|g|."""
-    length = float(kernels.backend_for(g).encode_norms([g], "f8")[1][0])
-    return kernels.promoted(g) / (length or 1.0)
 
 
 def _polar(g: Array, rows: int, how: str) -> Array:

@@ -24,17 +24,6 @@ def require_constant(method: Method, parameter: str, c: Constants, name: str) ->
     return float(value)
 
 
-def batch_count(method: Method, parameter: str, c: Constants, batch: BatchSize) -> float:
-    """The number of samples in a ``batch``; None is all samples of a worker.
-
-    Raises ``ConfigError`` if a worker's samples are needed, and the problem does not know their number.  For
-    None the error says that the theory of ``parameter`` needs it.
-    """
-    if batch is None:
-        return require_constant(method, parameter, c, "samples")
-    return batch_size(batch, c.samples)
-
-
 def variance(method: Method, c: Constants, batch: BatchSize) -> float:
     """L_σ²/b for a ``batch`` of b samples; 0 for a batch of all samples.
 
@@ -52,18 +41,23 @@ def balanced_probability(method: Method, c: Constants, batch: BatchSize, whole: 
     """The probability p = b/(m + b) of a round with ``whole`` = m samples, else ``batch`` = b samples.
 
     With this p, p m = (1 - p) b: both kinds of rounds use equally many samples in the mean over rounds.
+    None is all samples of a worker.  Raises ``ConfigError`` where their number counts and is not known.
     """
     if batch == whole:  # the count itself may be unknown
         return 1 / 2
-    b, m = (batch_count(method, "p", c, which) for which in (batch, whole))
+
+    def count(which: BatchSize) -> float:
+        return require_constant(method, "p", c, "samples") if which is None else batch_size(which, c.samples)
+
+    b, m = count(batch), count(whole)
     return b / (m + b)
 
 
-def probability(name: str, value: float | str, theory: dict[str, float]) -> float:
-    """The probability that ``value`` stands for: a number, or a multiple of ``theory[name]``.
+def probability(p: float | str, theory: dict[str, float]) -> float:
+    """The probability that a method's ``p`` stands for: a number, or a multiple of ``theory["p"]``.
 
     Raises ``ConfigError`` unless it is in (0, 1].
     """
-    p = theory_factor(name, value) * theory[name] if isinstance(value, str) else float(value)
-    check_probability(name, p)
-    return p
+    found = theory_factor("p", p) * theory["p"] if isinstance(p, str) else float(p)
+    check_probability("p", found)
+    return found

@@ -52,13 +52,11 @@ class Monitoring(ByteCounter):
         self._do("init_thread", c_int(0), byref(c_int()))
         self._do("pvar_session_create", byref(self._session))
         self._to_each = [self._open(name, kind, world) for name, kind in _TO_EACH.items()]
-        self._as_root = [self._open(name, kind, messages) for name, kind in _AS_ROOT.items()]
-        self._by_all = [self._open(name, kind, messages) for name, kind in _BY_ALL.items()]
+        self._collective = [self._open(name, kind, messages) for name, kind in (_AS_ROOT | _BY_ALL).items()]
 
     def counted(self) -> Counted:
         sizes, counts = (self._read(variable, self._ranks) for variable in self._to_each)
-        collective = [self._read(variable, 1)[0] for variable in [*self._as_root, *self._by_all]]
-        broadcast, broadcasts, summed, sums = collective
+        broadcast, broadcasts, summed, sums = (self._read(variable, 1)[0] for variable in self._collective)
         others = max(self._ranks - 1, 1)  # each collective is counted once for each of them
         return Counted(sizes, counts, broadcast // others, broadcasts, summed // others, sums)
 
@@ -67,7 +65,7 @@ class Monitoring(ByteCounter):
             self._do("pvar_stop" if paused else "pvar_start", self._session, variable)
 
     def close(self) -> None:
-        for variable in [*self._to_each, *self._as_root, *self._by_all]:
+        for variable in [*self._to_each, *self._collective]:
             self._do("pvar_handle_free", self._session, byref(variable))
         self._do("pvar_session_free", byref(self._session))
         self._do("finalize")

@@ -40,6 +40,15 @@ def test_run_prints_one_line_of_json():
     assert (outcome["n"], outcome["d"], outcome["ranks"], outcome["rounds"]) == (4, 20, 1, 20)
 
 
+def test_run_warns_where_f_ended_above_its_start():
+    """It ended with status 0, and nothing said that the run had moved away."""
+    words = ("--problem", "quadratics(d=10)", "--workers", "2", "--rounds", "4", "--json")
+    done = mpicomp("run", *words, "--method", "gd(gamma=5)")
+    assert done.returncode == 0 and json.loads(done.stdout)["f"] > 3.135
+    assert done.stderr == "mpicomp: f ended above f(x⁰) = 3.135: the step size may be too large.\n"
+    assert mpicomp("run", *words, "--method", "gd(gamma=0.1)").stderr == ""
+
+
 def test_list_names_everything():
     said = mpicomp("list").stdout
     tables = (methods.METHODS, compressors.COMPRESSORS, problems.PROBLEMS, BUNDLED, KNOWN)

@@ -16,6 +16,7 @@ from mpicomp import GD
 from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.data import fetch
 from mpicomp.images import ImageModel
+from mpicomp.lab.experiment import suite_file
 from mpicomp.lab.experiment.report import plot_files, publish
 from mpicomp.lab.experiment.study import load_file, parse
 from mpicomp.lab.experiment.suite_file import parse_suite
@@ -82,6 +83,16 @@ def test_a_value_that_no_suite_has_is_named(line, text, read):
 def test_a_suite_may_begin_with_a_byte_order_mark(text, tmp_path):
     (tmp_path / "s.toml").write_bytes(b"\xef\xbb\xbf" + text.format("", "").replace("\n", "\r\n").encode())
     assert load_file(tmp_path / "s.toml") == parse(text.format("", ""))
+
+
+def test_a_suite_without_an_end_is_not_read_to_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(suite_file, "_LONGEST", len(text := SUITE.format("", "")))
+    (tmp_path / "s.toml").write_text(text)
+    assert load_file(tmp_path / "s.toml") == parse(text)
+    (tmp_path / "s.toml").write_text(text + "\n")
+    for path in (tmp_path / "s.toml", "/dev/zero"):
+        with pytest.raises(ConfigError, match=rf"^{path}: it is longer than {len(text)} characters"):
+            load_file(path)
 
 
 def test_a_suite_that_can_be_read_once_is_for_one_process(tmp_path):

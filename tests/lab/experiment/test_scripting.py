@@ -16,6 +16,7 @@ from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.lab.experiment import compare as comparing
 from mpicomp.lab.experiment.report import picture_of_runs
 from mpicomp.lab.experiment.suite_file import parse_suite
+from mpicomp.lab.experiment.tuning import Trial
 from mpicomp.problems import Quadratics
 from mpicomp.runtime.record import Row
 from tests.support.own_file import Centre
@@ -113,6 +114,20 @@ def test_the_frame_of_a_run(run, tmp_path):
     assert frame["up_bytes"].iloc[-1] == run.ledger.up_bytes
     assert frame.dtypes["round"] == np.int64 and frame.dtypes["f"] == np.float64
     assert all(row.error is None for row in run.rows) and frame.dtypes["error"] == np.float64
+
+
+def test_the_frame_of_a_tuning(comparison):
+    pytest.importorskip("pandas")
+    tuning = comparison.tunings["MARINA"]
+    frame = tuning.to_frame()
+    assert list(frame.columns) == [f.name for f in fields(Trial)]
+    assert [Trial(*line) for line in frame.itertuples(index=False)] == [*tuning.trials]
+
+
+def test_a_set_of_methods_is_refused_by_its_name():
+    for kind in (set, frozenset):
+        with pytest.raises(ConfigError, match=r"methods in a set, .*GD.*: give a list\.$"):
+            mpicomp.compare(kind([GD()]), QUADRATICS, workers=2, rounds=1)
 
 
 def test_a_run_is_loaded(run, tmp_path):
