@@ -169,7 +169,7 @@ SITUATIONS: tuple[Situation, ...] = (
     Situation(
         "No step tuned, full gradients",
         f"ef21(C=topk(k=0.05), gamma=auto, {F4})",
-        "101, 98 and 175 rounds on digits, mushrooms and a9a, with tuned steps 68, 141 and 284 "
+        "101, 98 and 123 rounds on digits, mushrooms and a9a, with tuned steps 68, 141 and 284 "
         "([step sizes](steps.md#measured))",
     ),
     Situation(
