@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 from math import inf
@@ -14,6 +15,7 @@ import numpy as np
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
 
+LARGEST = sys.float_info.max  # an int above it is no float; infinity is above it, too
 MOST_WORKERS = 10**7  # each has its objects, of a KB or more, in some process
 
 
@@ -123,7 +125,7 @@ def check_step(name: str, value: float | str) -> None:
     """Raise ``ConfigError`` unless ``value`` is a positive number, "theory" or "theory*NUMBER"."""
     if isinstance(value, str):
         theory_factor(name, value)
-    elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
+    elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST:
         raise ConfigError(_step_message(name, value))
 
 
@@ -154,12 +156,12 @@ def check_at_least(name: str, value: Any, least: int, rule: str) -> None:
 
 
 def check_nonnegative(name: str, value: Any, meaning: str) -> None:
-    """Raise ``ConfigError`` unless 0 <= value < inf; ``meaning`` names the number in its message."""
-    if not (_is_number(value) and 0 <= value < inf):
+    """Raise ``ConfigError`` unless 0 <= value <= LARGEST; ``meaning`` names the number in its message."""
+    if not (_is_number(value) and 0 <= value <= LARGEST):
         raise ConfigError(f"{name} = {value!r}: {meaning} is a number, finite and at least 0.")
 
 
 def check_positive(name: str, value: Any, meaning: str) -> None:
-    """Raise ``ConfigError`` unless 0 < value < inf; ``meaning`` names the number in its message."""
-    if not (_is_number(value) and 0 < value < inf):
+    """Raise ``ConfigError`` unless 0 < value <= LARGEST; ``meaning`` names the number in its message."""
+    if not (_is_number(value) and 0 < value <= LARGEST):
         raise ConfigError(f"{name} = {value!r}: {meaning} is a number, finite and above 0.")

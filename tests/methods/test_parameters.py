@@ -28,10 +28,10 @@ COUNT = "a count, an integer from 1 to d, or a fraction"
 TYPES = {
     "StepSize": (
         [1e-300, 5, "theory", "theory*8"],
-        {POSITIVE: [0, -1.0, inf, nan, True, None, "theory*0", "x"]},
+        {POSITIVE: [0, -1.0, inf, nan, 10**400, True, None, "theory*0", "x"]},
     ),
     "Curvature": ([0.5, 7, "theory", "theory*0.5"], {POSITIVE: [0, 0.0, -1.0, True, None, "theory+1"]}),
-    "CurvatureOrZero": ([0, 0.0, 7, "theory"], {POSITIVE: [-1.0, inf, True, False, None, ""]}),
+    "CurvatureOrZero": ([0, 0.0, 7, "theory"], {POSITIVE: [-1.0, inf, 10**400, True, False, None, ""]}),
     "Probability": ([1, 1.0, 1e-9], {IN_0_1: [0, 0.0, 1.5, nan, True, None, "theory"]}),
     "ProbabilityOrDefault": ([None, 1, 0.5], {IN_0_1: [0, 0.0, 2, nan, True, "theory"]}),
     "ProbabilityOrTheory": (["theory", "theory*2", 1, 0.5], {POSITIVE: [0, -1, None, "p"], IN_0_1: [1.5, 2]}),

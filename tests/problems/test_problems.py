@@ -418,7 +418,7 @@ def test_impossible_parameters_are_refused(small):
     for cond in (1, 0.5, np.inf, np.nan):
         with pytest.raises(ConfigError, match="finite and above 1"):
             Logistic(small, cond=cond)
-    for lam in (-0.1, np.inf, np.nan):
+    for lam in (-0.1, np.inf, np.nan, 10**400):
         for problem in linear_problems(small):
             with pytest.raises(ConfigError, match="finite and at least 0"):
                 replace(problem, lam=lam)
