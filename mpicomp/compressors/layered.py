@@ -74,7 +74,7 @@ class Layered(Compressor):
     ``decompress_add`` refuses the message of a part, it has added those of the parts before.
 
     Raises ``ConfigError`` if the compressors are of no common kind.  ``bound`` raises it if a pattern matches
-    no part, a part has no compressor, or two names would share draws.  Its use raises it if it is not bound,
+    no part, a part has no compressor, or two names may share draws.  Its use raises it if it is not bound,
     or is bound to parts whose total number of entries is not d.
     """
 
@@ -257,7 +257,7 @@ def _members(c: Layered, parts: Parts) -> Iterator[Member]:
     for name in names:
         if f"{name}/quantized" in names:  # the key of what ``Quantized`` has left of part ``name``
             raise ConfigError(
-                f"Layered: the parts {name!r} and '{name}/quantized' would have the same draws; rename one."
+                f"Layered: the parts {name!r} and '{name}/quantized' may have the same draws; rename one."
             )
     for part, where in parts:
         C = next((C for pattern, C in rules.items() if _matches(pattern, part)), c.default)

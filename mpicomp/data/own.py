@@ -126,7 +126,7 @@ def _refuse_other_index(name: str, one: Any, name_of_other: str, other: Any, wha
     entries: Any = getattr(other, "index", None)
     if not (hasattr(rows, "equals") and hasattr(entries, "equals")) or len(rows) != len(entries):
         return
-    if not rows.equals(entries):
+    if not (rows.equals(entries) or rows.astype(object).equals(entries.astype(object))):  # of two types
         raise DataError(
             f"{name} and {name_of_other} have different indices, and rows are paired with {what} by "
             f"their places. Give {name_of_other}.loc[{name}.index], or {name_of_other}.to_numpy() if the "
@@ -228,6 +228,8 @@ def _missing(entry: Any) -> bool:
 
 def _are_real(entries: NDArray[Any]) -> bool:
     """Whether all entries are real numbers, which durations are to Python."""
+    if entries.dtype.kind == "c":
+        return not entries.imag.any()
     return all(isinstance(one, Real | np.bool_) and not isinstance(one, np.timedelta64) for one in entries)
 
 

@@ -179,16 +179,16 @@ class Method(ABC):
         Raises ``ConfigError`` if a compressor's configuration does not fit the parts, or their size d; and if
         the class cannot be made of its fields, as it is here.
         """
-        self._check_made_of_fields()
+        self.check_made_of_fields()
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         bound = {k: C.bound(parts) for k, C in values.items() if isinstance(C, Compressor)}
         for C in bound.values():
             C.nbytes(parts.size)  # refuses a count above d
         return replace(self, **bound)
 
-    def _check_made_of_fields(self) -> None:
+    def check_made_of_fields(self) -> None:
         """Raise ``ConfigError`` if the class has an ``__init__`` of its own that does not take its fields."""
-        names = [f.name for f in fields(self)]
+        names = [f.name for f in fields(self) if f.init]
         try:
             signature(type(self)).bind(**dict.fromkeys(names))
         except TypeError:

@@ -28,9 +28,11 @@ def run_line(what: str, rows: Sequence[Row], status: str) -> str:
 
 
 def risen(rows: Sequence[Row]) -> str:
-    """Where f of the last row is above that of the first, the words that say so; else no text."""
+    """Where f of the last row is above that of the first, in four digits, words that say so; else no text."""
     first, last = (rows[0].f, rows[-1].f) if rows else (None, None)
-    return f"above f(x⁰) = {first:.4g}" if first is not None and last is not None and last > first else ""
+    if first is None or last is None or float(f"{last:.4g}") <= float(f"{first:.4g}"):
+        return ""
+    return f"above f(x⁰) = {first:.4g}"
 
 
 def run_html(what: str, rows: Sequence[Row], status: str) -> str:

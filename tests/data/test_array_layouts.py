@@ -174,6 +174,7 @@ REFUSED = {
                              "X is of type object; allowed: real numbers. Encode other columns as numbers. "
                              "These are: 'k', 't'."),
     "texts under columns without names": (Columns(A.astype(str)), "These are: a b 0 1 2, a b 0 1 2."),
+    "a complex column": (FRAME.assign(b=1j), "as numbers. These are: 'b'."),
     "a DataFrame of texts": (FRAME.astype(str), "as numbers. These are: 'a', 'b', 'c'."),
     "a DataFrame of dates": (FRAME.astype("M8[s]"), "as numbers. These are: 'a', 'b', 'c'."),
     "durations beside numbers": (FRAME.assign(t=np.array([np.timedelta64(1, "h")] * 4, dtype=object)),
@@ -357,6 +358,10 @@ def test_rows_and_labels_of_different_indices_are_refused():
     assert right == Softmax(data=(shuffled.to_numpy(), [0, 1, 1, 0]))
     equal = FRAME.set_axis([0.0, 1.0, 2.0, 3.0])
     assert Softmax(data=(equal, y)) == Softmax(data=(FRAME, y)) == Softmax(data=(A, y.tolist()))
+    nullable = FRAME.set_axis(pd.Index([0, 1, 2, 3], dtype="Int64"))
+    assert Softmax(data=(nullable, y)) == Softmax(data=(FRAME, y.set_axis(nullable.index))) == Softmax((A, y))
+    with pytest.raises(DataError, match="X and y have different indices"):
+        Softmax(data=(nullable.loc[[3, 1, 2, 0]], y))
     with pytest.raises(DataError, match=r"y has the shape \(3,\) and X has 4 rows"):
         Softmax(data=(FRAME, y[1:]))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -355,14 +355,32 @@ class Preset(mpicomp.EF21):
 
 
 def test_one_that_cannot_be_made_of_its_fields_is_refused():
-    """A run ended in a TypeError of ``dataclasses.replace``."""
-    for play in (run, lambda method: Descent(method, np.zeros(3))):
+    """A run, or a comparison, ended in a TypeError of ``dataclasses.replace``."""
+
+    def compared(method):
+        return mpicomp.compare([method], mpicomp.Quadratics(d=3), workers=2, rounds=1)
+
+    for play in (run, lambda method: Descent(method, np.zeros(3)), compared):
         with pytest.raises(ConfigError) as raised:
             play(Preset(0.1))
         assert str(raised.value) == (
             "Preset.__init__ does not take the fields of Preset, (C, gamma, batch, down, start, mu): a "
             "method is a frozen dataclass. Declare its parameters as fields, and leave __init__ out."
         )
+
+
+@dataclass(frozen=True)
+class Derived(mpicomp.EF21):
+    """A field that is made of the others is no argument of ``__init__``."""
+
+    half: float = field(init=False, default=0.0)
+
+    def __post_init__(self):
+        object.__setattr__(self, "half", self.gamma / 2)
+
+
+def test_a_field_may_be_made_of_others():
+    assert run(Derived(TOP, gamma=0.1)).method.half == 0.05
 
 
 def test_a_field_keeps_what_a_step_has_put_there():

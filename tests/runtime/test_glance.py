@@ -13,6 +13,7 @@ from mpicomp import EF21, GD, TopK
 from mpicomp.base.units import human_bytes
 from mpicomp.lab.experiment.tuning import Tuning
 from mpicomp.problems import Logistic, Quadratics
+from mpicomp.runtime.glance import risen
 
 QUADRATICS = Quadratics(d=20, noise=0.5, lam=0.1)
 METHODS = {"GD": GD(gamma=0.2), "<b>EF21</b> & co": EF21(TopK(k=5), gamma=0.1)}
@@ -89,6 +90,9 @@ def test_a_run_says_that_f_rose(run):
     far = mpicomp.run(GD(gamma=9.0), QUADRATICS, workers=4, rounds=2)
     assert f" f = {far.rows[-1].f:.4g}, above f(x⁰) = {far.rows[0].f:.4g}, |∇f|² = " in expect_short(far)
     assert "above" not in repr(run)
+    f = far.rows[0].f
+    for last, words in ((f * (1 + 1e-9), ""), (f * 1.01, f"above f(x⁰) = {f:.4g}"), (None, "")):
+        assert risen([far.rows[0], replace(far.rows[1], f=last)]) == words
 
 
 def test_a_run_that_observes_nothing_has_empty_cells():

@@ -150,6 +150,8 @@ def suite_of(
             raise ConfigError(f"label = {label!r}; allowed: a text, such as {str(label)!r}.")
     for label in tune:
         check_known("label to tune", label, methods)
+    for method in methods.values():
+        method.check_made_of_fields()
     ranges = {label: plain(tune.get(label)) for label in methods}
     down = top.get("down", DOWN)
     entries = tuple(_tuned(with_downlink(m, down), label, ranges[label]) for label, m in methods.items())

@@ -44,8 +44,9 @@ class StepControl:
                   before γ is below NEAR of where the fall began, the ceiling is the γ where it began
         z ≥ 0     without a ceiling, γ *= exp(rate z), and the rate grows by MORE, to FAST at most;
                   else γ *= exp(FAST z) below NEAR * ceiling, and up to there; then exp(SLOW z) up to the
-                  ceiling, and exp(SLOW z min(BEYOND, γ/ceiling)²) beyond it.  But if the slope has fallen
-                  by more than SUDDEN max(change, QUIET), the ceiling is γ, and γ *= BACK
+                  ceiling, and exp(SLOW z min(BEYOND, γ/ceiling)²) beyond it.  But if the slope has fallen,
+                  from NEAR * ceiling on, by more than SUDDEN max(change, QUIET), the ceiling is γ, and
+                  γ *= BACK
 
     So γ grows by half in a round from a tiny step, or by up to two where f is concave along g.  A gentle fall
     says that the step gains little: for noise, or for coordinates that error feedback delays.  γ grows again,
@@ -75,11 +76,11 @@ class StepControl:
         """Set the next γ by the slope of the last step.  An infinite one counts as a rise, NaN as no step."""
         if isnan(slope):
             return
-        z = -1.0
+        z = clipped = -1.0
         if isfinite(slope):
             self.usual = min(1.0, max(slope, MEMORY * self.usual, LEAST))
             z = max(-1.0, min(1.0, slope / self.usual - GOAL))
-        clipped = max(-1.0, min(1.0, slope))
+            clipped = max(-1.0, min(1.0, slope))
         fall = self.last - clipped
         sudden = fall > SUDDEN * max(self.change, QUIET)
         self.last, self.change = clipped, CALM * self.change + (1 - CALM) * abs(fall)
