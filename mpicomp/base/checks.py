@@ -115,7 +115,10 @@ def check_switch(name: str, value: bool) -> None:
 
 
 def as_switch(name: str, value: Any) -> bool:
-    """``value`` as a bool.  Raises ``ConfigError`` unless it is True or False; the text "no" is neither."""
+    """``value`` as a bool.  Raises ``ConfigError`` unless it is True or False, of Python or numpy, or 1 or 0.
+
+    Texts are refused: "no" is true to Python.
+    """
     if not isinstance(value, bool | int | np.bool_) or value not in (True, False):
         raise ConfigError(f"{name}={one_line(value)}; allowed: True or False.")
     return bool(value)

@@ -253,8 +253,8 @@ def _members(c: Layered, parts: Parts) -> Iterator[Member]:
     for pattern in rules:
         if not any(_matches(pattern, part) for part in whole.parts):
             raise ConfigError(f"Layered: {pattern!r} matches no part; the parts are {whole}.")
-    names = {part.name: None for part in whole.parts}
-    for name in names:
+    names = {part.name for part in whole.parts}
+    for name in sorted(names):
         if f"{name}/quantized" in names:  # the key of what ``Quantized`` has left of part ``name``
             raise ConfigError(
                 f"Layered: the parts {name!r} and '{name}/quantized' may have the same draws; rename one."

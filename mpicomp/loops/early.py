@@ -27,7 +27,7 @@ from mpicomp.runtime.rounds import Rounds
 
 
 class Early:
-    """Send the blocks of this rank's one worker early, in the rounds of ``rounds``, with sharded averaging.
+    """Send the blocks of this rank's one worker early, while ``rounds`` are played with sharded averaging.
 
     slices  the slice of each block in the gradient, shape (d,)
 
