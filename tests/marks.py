@@ -1,7 +1,8 @@
 """The marks of all tests, in one place: ``tests/conftest.py`` gives them.
 
 An entry is a folder, a file, a function, or one case of it.  ``make test`` runs the smoke jobs and what has
-no mark, ``make test-jobs`` the jobs, ``make test-slow`` what is slow, ``make test-all`` everything.
+no mark, ``make test-jobs`` the jobs, ``make test-slow`` what is slow but not exhaustive, ``make test-all``
+everything.
 ``tests/support/launching.py`` starts no ranks for a test that is not a job, so none can be missing here.
 """
 
@@ -216,7 +217,11 @@ SLOW = (
     "test_site.py::test_the_example_of_a_page_begins[local_images]",
     "test_site.py::test_the_example_of_a_page_runs",
     "transports/test_mpi.py::test_every_pair_of_them_gives_the_same_bits_and_bytes",
+    "transports/test_mpi.py::test_every_pair_of_them_is_the_same_at_every_placement",
 )
+
+# Slow tests of products too long to wait for, whose factors other tests have: only `make test-all` runs them.
+EXHAUSTIVE = ("transports/test_mpi.py::test_every_pair_of_them_is_the_same_at_every_placement",)
 
 # Functions whose cases are all combinations of problems, placements and compressors.  A case all of whose
 # values earlier cases have had is slow: `make test` has each problem, each placement and each compressor.
@@ -288,7 +293,7 @@ PRODUCTS = (
     "runtime/test_run.py::test_observing_is_invisible",
 )
 
-MARKS = {"jobs": JOBS, "smoke": SMOKE, "slow": SLOW}
+MARKS = {"jobs": JOBS, "smoke": SMOKE, "slow": SLOW, "exhaustive": EXHAUSTIVE}
 
 
 def marks_of(nodeid: str, repeats: bool = False) -> set[str]:

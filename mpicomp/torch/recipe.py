@@ -122,36 +122,45 @@ def recipe(model: nn.Module, *, link: str, step_seconds: float, ranks: int = 4) 
     d = sum(p.numel() for p in model.parameters() if p.requires_grad)
     if not d:
         raise ConfigError("the model has no parameter that needs a gradient.")
-    bits, others = parse_rate(link), (ranks - 1) / ranks
-    dense = 8 * 2 * 4 * d * others / bits
+    bits = parse_rate(link)
+
+    def seconds(nbytes: float) -> float:
+        """The time through a rank's link of messages of ``nbytes``, up and down together."""
+        return 8 * nbytes * (ranks - 1) / ranks / bits
+
+    def sizes(method: DoubleSqueeze) -> tuple[float, float]:
+        """The mean bytes of a message, up and down."""
+        return method.C.mean_nbytes(d, ranks), method.down.mean_nbytes(d, ranks)
+
+    dense = seconds(2 * 4 * d)
     told = (
         f"{d} parameters in float32 take {human_time(dense)}, up and down, between {ranks} hosts with "
         f"links of {link}, and a step takes {human_time(step_seconds)}."
     )
     if dense <= NEGLIGIBLE * step_seconds:
         return Recipe(DCGD(Identity()), SERVER, None, (told, "That is below 5 % of a step: nothing to gain."))
-    size = EIGHT_BITS.C.mean_nbytes(d, ranks)
-    eight = 8 * 2 * size * others / bits
+    up, down = sizes(EIGHT_BITS)
+    eight = seconds(up + down)
     if eight <= NEGLIGIBLE * step_seconds:
-        why = f"In 8 bits, {human_bytes(size)}, it is {human_time(eight)}, below 5 % of a step."
+        why = f"In 8 bits, {human_bytes(up)}, it is {human_time(eight)}, below 5 % of a step."
         return Recipe(EIGHT_BITS, SERVER, None, (told, why))
     local = SERVER | {"sync_every": EVERY}
     if dense <= NEGLIGIBLE * EVERY * step_seconds:
         why = f"That is below 5 % of {EVERY} steps: whole changes every {EVERY} steps, as in DiLoCo."
         return Recipe(DCGD(Identity()), local, NESTEROV, (told, why, AT_A_CONSTANT_RATE))
-    size = FOUR_BITS.C.mean_nbytes(d, ranks)
-    four = 8 * 2 * size * others / bits
+    up, down = sizes(FOUR_BITS)
+    four = seconds(up + down)
     if four <= NEGLIGIBLE * EVERY * step_seconds:
-        why = f"In 4 bits, {human_bytes(size)}, it is {human_time(four)}, below 5 % of {EVERY} steps."
+        why = f"In 4 bits, {human_bytes(up)}, it is {human_time(four)}, below 5 % of {EVERY} steps."
         return Recipe(FOUR_BITS, local, NESTEROV, (told, why, AT_A_CONSTANT_RATE))
     local |= HALF_AHEAD
     for method in (SPARSE_LOCO, FEWER_BYTES):
-        up, down = (C.mean_nbytes(d, ranks) for C in (method.C, method.down))
-        sparse = 8 * (up + down) * others / bits
+        up, down = sizes(method)
+        sparse = seconds(up + down)
         if sparse <= EVERY // 2 * step_seconds:
             break
-    sizes = f"about {human_bytes(up)} up and {human_bytes(down)} down"
-    reasons = [told, f"SparseLoCo's messages, {sizes}, take {human_time(sparse)}."]
+    size = f"about {human_bytes(up)} up and {human_bytes(down)} down"
+    reasons = [told, f"SparseLoCo's messages, {size}, take {human_time(sparse)}."]
     if sparse > NEGLIGIBLE * EVERY * step_seconds:
         local |= {"delay": ceil(min(sparse / step_seconds, EVERY // 2)), "keep": "delay"}
         reasons.append(
