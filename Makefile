@@ -51,7 +51,7 @@ test-jobs: $(TESTS)  ## ranks, signals and losses; then the tests that run on 4 
 test-slow: $(TESTS)  ## statistics, rates, compiling, comparisons and figures, every method with every compressor
 	$(PYTEST) -m 'slow and not exhaustive'
 
-test-all: $(TESTS)  ## all tests, every pair at every placement too, then those that run on 4 ranks at once
+test-all: $(TESTS)  ## all tests, every pair in loops, on devices and at each placement too; then those of 4 ranks
 	$(PYTEST)
 	$(MAKE) --no-print-directory test-4
 

@@ -221,7 +221,12 @@ SLOW = (
 )
 
 # Slow tests of products too long to wait for, whose factors other tests have: only `make test-all` runs them.
-EXHAUSTIVE = ("transports/test_mpi.py::test_every_pair_of_them_is_the_same_at_every_placement",)
+EXHAUSTIVE = (
+    "loops/test_aggregator.py::test_a_descent_of_every_pair_is_the_run",
+    "loops/test_aggregator.py::test_estimate_and_step_of_every_pair_are_the_run",
+    "runtime/test_device.py::test_every_pair_of_them_does_on_the_device_what_it_does_on_the_host",
+    "transports/test_mpi.py::test_every_pair_of_them_is_the_same_at_every_placement",
+)
 
 # Functions whose cases are all combinations of problems, placements and compressors.  A case all of whose
 # values earlier cases have had is slow: `make test` has each problem, each placement and each compressor.
