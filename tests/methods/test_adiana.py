@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
-from math import sqrt
+from itertools import pairwise, product
+from math import prod, sqrt
 
 import numpy as np
 import pytest
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors import Identity, Lossless, Natural, PermK, RandK
+from mpicomp.compressors import Identity, Lazy, Lossless, Natural, PermK, RandK
 from mpicomp.keys import Key
 from mpicomp.methods import ADIANA
 from mpicomp.methods.adiana import PARAMETERS
+from mpicomp.problems.base import Constants
 from tests.reference.adiana import adiana, convex, original, refined
 from tests.support.trajectories import (
     BY_HAND,
@@ -162,7 +163,7 @@ def test_adiana_steps(Q, omega, A):
 
     method = resolved(ADIANA(Q, parameters="refined"), d, n)
     theta2 = 1 / (3 * sqrt(omega / A) + 3 / A)
-    eta, theta1 = theta2 / (120 * A * 3), sqrt(0.1 / 3) / 3
+    eta, theta1 = theta2 / (120 * A * 5), sqrt(0.1 / 5) / 3
     assert method.p == method.alpha == pytest.approx(1 / (1 + omega))
     assert method.eta == pytest.approx(eta)
     gamma, beta = eta / (2 * theta1 + eta * 0.1), 2 * theta1 / (2 * theta1 + eta * 0.1)
@@ -170,12 +171,12 @@ def test_adiana_steps(Q, omega, A):
 
 
 def test_adiana_steps_without_compression():
-    """omega = 0: eta = 1/(2 L_max), p = 1; refined: theta2 = 0, eta = 1/(360 L)."""
+    """omega = 0: eta = 1/(2 L_max), p = 1; refined: theta2 = 0, eta = 1/(360 L_max)."""
     method = resolved(ADIANA(Identity()), 12, 4)
     assert (method.p, method.alpha, method.eta) == (1, 1, 0.1)
     method = resolved(ADIANA(Identity(), parameters="refined"), 12, 4)
-    assert (method.p, method.alpha, method.eta) == (1, 1, pytest.approx(1 / 1080))
-    assert method.weights(4, 12, 0)[:2] == (pytest.approx(sqrt(0.1 / 3) / 3), 0)
+    assert (method.p, method.alpha, method.eta) == (1, 1, pytest.approx(1 / 1800))
+    assert method.weights(4, 12, 0)[:2] == (pytest.approx(sqrt(0.1 / 5) / 3), 0)
 
 
 @pytest.mark.parametrize("parameters", ["original", "refined"])
@@ -187,6 +188,26 @@ def test_adiana_converges_linearly_by_theory(Q, parameters):
     length = 500 if parameters == "refined" else 100
     errors = [np.sum((y - problem.x_star) ** 2) for y in trajectory(loop, 3 * length)[::length]]
     assert all(new < 0.5 * old or new < 1e-20 for old, new in pairwise(errors)), errors
+
+
+@pytest.mark.parametrize("parameters", ["original", "refined"])
+def test_adiana_contracts_by_theory_where_no_message_is_averaged(parameters):
+    """f_i = n/2 x_i^2, so that L_max = n L: exactly, the second moments of y, z, w and mean h_i in a
+    coordinate fall."""
+    n, q = 100, 1 / 101
+    c = Constants(L=1.0, L_i=(100.0,) * n, L_plus=10.0, L_pm=10.0, mu=1e-6, convex=True)
+    method = resolved(ADIANA(Lazy(q), parameters=parameters), n, n, c)
+    theta1, theta2, gamma, beta = method.weights(n, n, 0)
+    y, z, w, h = np.eye(4)
+    x = theta1 * z + theta2 * w + (1 - theta1 - theta2) * y
+    second = np.zeros((16, 16))
+    for sent, shifted, moves in product((True, False), repeat=3):
+        new = x - method.eta * (h + sent * (x - h) / q)
+        moved = beta * z + (1 - beta) * x + gamma / method.eta * (new - x)
+        linear = np.array([new, moved, y if moves else w, h + method.alpha * shifted * (w - h) / q])
+        chance = prod(p if yes else 1 - p for p, yes in ((q, sent), (q, shifted), (method.p, moves)))
+        second += chance * np.kron(linear, linear)
+    assert np.abs(np.linalg.eigvals(second)).max() < 1
 
 
 @pytest.mark.parametrize("parameters", ["original", "refined"])

@@ -138,11 +138,11 @@ def test_adiana_refined_tends_to_its_limit():
 
 
 def test_adiana_refined_carries_L_along_with_eta():
-    """theta1 = sqrt(mu/L)/3 at the theory's eta; 4 times the step is as L/4: twice theta1."""
+    """theta1 = sqrt(mu/L_max)/3 at the theory's eta; 4 times the step is as L_max/4: twice theta1."""
     found = Refined(3.0, 3.0, 10)
     eta = found.eta(HAND, 0.25)
     theta1 = found.weights(eta, 0.1, 0.25, 0).theta1
-    assert theta1 == pytest.approx(sqrt(0.1 / 3.0) / 3)
+    assert theta1 == pytest.approx(sqrt(0.1 / 5.0) / 3)
     assert found.weights(4 * eta, 0.1, 0.25, 0).theta1 == pytest.approx(2 * theta1)
 
 

@@ -50,8 +50,10 @@ class Original:
 
 @dataclass(frozen=True)
 class Refined:
-    """He, Huang, Yuan, arXiv 2305.16297: θ2 = 1/(3√n + 3n/ω), θ1 = √(μ/L)/3, γ = η/(2θ1 + ημ),
-    β = 2θ1 γ/η, and their limits for ω = 0.
+    """He, Huang, Yuan, arXiv 2305.16297: θ2 = 1/(3√n + 3n/ω), θ1 = √(μ/L_max)/3,
+    γ = η/(2θ1 + ημ), β = 2θ1 γ/η, and their limits for ω = 0.
+
+    The paper's L bounds the smoothness of every f_i.  With that of f in its place E |x|² may grow.
 
     The theorem is for independent compressors, and n enters only through the variance ω/n of their mean.  For
     other compressors the variance is A, so ω/A replaces n.  It is the number of independent compressors whose
@@ -69,12 +71,12 @@ class Refined:
         return 1 / (1 + self.omega)
 
     def eta(self, c: Constants, p: float) -> float:
-        """The step size η = n θ2/(120 ω L), with ω/A in the place of n."""
-        return 1 / (c.L * self._inverse())
+        """The step size η = n θ2/(120 ω L_max), with ω/A in the place of n."""
+        return 1 / (c.L_max * self._inverse())
 
     def weights(self, eta: float, mu: float, p: float, k: int) -> Weights:
         step = eta * mu
-        # θ1 = √(μ/L)/3, with L expressed by eta: a tuned eta then changes θ1 as well.
+        # θ1 = √(μ/L_max)/3, with L_max expressed by eta: a tuned eta then changes θ1 as well.
         theta1 = sqrt(step * self._inverse()) / 3
         gamma = eta / (2 * theta1 + step)
         return Weights(theta1, self._theta2(), gamma, 2 * theta1 / (2 * theta1 + step))
@@ -83,7 +85,7 @@ class Refined:
         return 1 / (3 * sqrt(self._workers()) + 3 * self._workers() / self.omega) if self.omega else 0.0
 
     def _inverse(self) -> float:
-        """1/(η L) = 120 ω/(n θ2), whose limit for ω = 0 is 360."""
+        """1/(η L_max) = 120 ω/(n θ2), whose limit for ω = 0 is 360."""
         return 120 * self.omega / (self._workers() * self._theta2()) if self.omega else 360.0
 
     def _workers(self) -> float:
