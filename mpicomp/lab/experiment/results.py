@@ -33,6 +33,7 @@ from mpicomp.base.errors import RecordError
 from mpicomp.base.files import check_own, os_errors_as, present, read_json, write_json, write_text
 from mpicomp.base.html import html_table
 from mpicomp.lab.experiment.averaged import averaged_in
+from mpicomp.lab.experiment.belonging import check_belongs
 from mpicomp.lab.experiment.lines import Line, lines_of
 from mpicomp.lab.experiment.outcome import Outcome
 from mpicomp.lab.experiment.start import fingerprint, starting_point
@@ -212,12 +213,15 @@ def _check_below(out: Path, folder: Path) -> None:
 
 
 def _check_origin(out: Path, suite: Suite, averaged: str) -> None:
-    """Raise ``RecordError`` if a result in the folder is of other data, another x0, or averaged otherwise."""
-    tunings = [_tuning_file(out, entry) for entry in suite.entries]
-    runs = [run_folder(out, entry, seed) for entry in suite.entries for seed in suite.seeds]
-    found = {path: read_json(path) for path in tunings}
-    configs = {run: read_facts(run).get("config", {}) for run in runs}
-    found |= {run: config | {"averaged": averaged_in(config)} for run, config in configs.items() if config}
+    """Raise ``RecordError`` if a result in the folder is not the suite's, or is averaged otherwise."""
+    found = {path: read_json(path) for path in (_tuning_file(out, entry) for entry in suite.entries)}
+    for entry in suite.entries:
+        for seed in suite.seeds:
+            run = run_folder(out, entry, seed)
+            facts = read_facts(run)
+            check_belongs(run, facts, suite, entry, seed)
+            if config := facts.get("config"):
+                found[run] = config | {"averaged": averaged_in(config)}
     data, start = suite.problem.fingerprint(), fingerprint(starting_point(suite.x0))
     for path, held in ((path, held) for path, held in found.items() if held):
         if (other := held.get("data", data)) != data:
@@ -285,7 +289,8 @@ def read_run(folder: Path) -> Record:
 def read_comparison(out: Path) -> Comparison:
     """The comparison in the folder, finished or not.
 
-    Raises ``RecordError`` for a run that is damaged, and for runs of different data or averaged differently.
+    Raises ``RecordError`` for a run that is damaged or not the suite's, and for runs of different data or
+    averaged differently.
     """
     suite = _kept(out / "suite.toml", load_suite)
     _check_inside(out, suite)
@@ -298,7 +303,9 @@ def read_comparison(out: Path) -> Comparison:
                 rows = read_rows(run / "rows.csv")
                 _check_result(run, summary, rows)
                 outcomes.append(Outcome(entry.label, seed, rows, summary))
-                config = read_facts(run).get("config", {})
+                facts = read_facts(run)
+                check_belongs(run, facts, suite, entry, seed)
+                config = facts.get("config", {})
                 if (found := config.get("data")) is not None:
                     data.setdefault(found, run)
                 if config:
