@@ -8,7 +8,6 @@ with a warning: the tables are good without it.
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -158,25 +157,43 @@ def _target(folder: Path, path: str | Path | None, format: str | None) -> Path:
 
 
 def picture_of(comparison: Comparison) -> Picture:
-    """The comparison as curves; ``missing`` counts the diverged runs of each method."""
+    """The comparison as curves; ``missing`` counts the runs of each method that diverged or are not finished.
+
+    An unfinished run is drawn where no run of its method has ended: its last row is no end.
+    """
     suite = comparison.suite
-    curves: dict[str, list[list[Row]]] = {}
-    diverged = Counter[str]()
+    ended: dict[str, list[list[Row]]] = {}
+    begun: dict[str, list[list[Row]]] = {}
     for outcome in comparison.outcomes:
-        if outcome.summary.get("status") == "diverged":
-            diverged[outcome.label] += 1
-        elif outcome.rows:
-            curves.setdefault(drawable(outcome.label), []).append(outcome.rows)
-    of = f"of {len(suite.seeds)} seeds" if len(suite.seeds) > 1 else ""
-    missing = ", ".join(drawable(label) + (of and f" ({count} {of})") for label, count in diverged.items())
+        status = outcome.summary.get("status", "interrupted")
+        if status != "diverged" and outcome.rows:
+            of = begun if status == "interrupted" else ended
+            of.setdefault(outcome.label, []).append(outcome.rows)
+    labels = [entry.label for entry in suite.entries]
+    curves = {drawable(label): (begun | ended)[label] for label in labels if label in begun | ended}
+    lines = comparison.lines()
+    missing = [
+        _counted("diverged", {line.label: line.diverged for line in lines}, len(suite.seeds)),
+        _counted("not finished", {line.label: line.missing for line in lines}, len(suite.seeds)),
+    ]
     subtitle = f"{drawable(to_text(suite.problem))}, {suite.workers} workers{_ranks(comparison.outcomes)}"
     if len(suite.seeds) > 1:
         subtitle += f"; {SEEDS['range']} {len(suite.seeds)} seeds"
     return Picture(
         drawable(suite.title), subtitle + _samples(suite.observe), suite.workers, curves,
-        suite.target_grad_norm_sq, suite.x, suite.y, f"diverged: {missing}" if missing else "",
+        suite.target_grad_norm_sq, suite.x, suite.y, "; ".join(filter(None, missing)),
         suite.problem, comparison.data, suite.observe == FULL,
     )  # fmt: skip
+
+
+def _counted(what: str, runs: dict[str, int], seeds: int) -> str:
+    """A text such as "diverged: GD (1 of 3 seeds)" of the number of runs by label; empty if all are 0."""
+    named = [
+        drawable(label) + (f" ({count} of {seeds} seeds)" if seeds > 1 else "")
+        for label, count in runs.items()
+        if count
+    ]
+    return f"{what}: {', '.join(named)}" if named else ""
 
 
 def _samples(observe: int | str) -> str:
