@@ -24,7 +24,14 @@ from mpicomp.lab.experiment.canvas import drawable, save
 from mpicomp.lab.experiment.figure import SEEDS, Picture, draw, draw_all, pages
 from mpicomp.lab.experiment.lines import Line
 from mpicomp.lab.experiment.outcome import Outcome
-from mpicomp.lab.experiment.results import Comparison, Record, read_comparison, read_run, read_study
+from mpicomp.lab.experiment.results import (
+    Comparison,
+    Record,
+    read_case,
+    read_comparison,
+    read_run,
+    read_study,
+)
 from mpicomp.lab.experiment.study import Study
 from mpicomp.lab.experiment.styling import PLAIN, Look, check_format
 from mpicomp.lab.experiment.tables import markdown
@@ -107,7 +114,7 @@ def _numbered(path: Path, count: int) -> list[Path]:
 
 def _pictures(folder: Path, study: Study) -> list[Picture]:
     """The pictures of a study's cases, each titled with the case's label."""
-    pictures = {case.label: picture_of(read_comparison(folder / case.slug)) for case in study.cases}
+    pictures = {case.label: picture_of(read_case(folder, case)) for case in study.cases}
     return [replace(picture, title=drawable(label)) for label, picture in pictures.items()]
 
 

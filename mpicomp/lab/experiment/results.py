@@ -25,7 +25,7 @@ import io
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ from mpicomp.lab.experiment.belonging import check_belongs
 from mpicomp.lab.experiment.lines import Line, lines_of
 from mpicomp.lab.experiment.outcome import Outcome
 from mpicomp.lab.experiment.start import fingerprint, starting_point
-from mpicomp.lab.experiment.study import Study, load_file
+from mpicomp.lab.experiment.study import Case, Study, load_file
 from mpicomp.lab.experiment.suite import Entry, Suite
 from mpicomp.lab.experiment.suite_file import T, load_suite
 from mpicomp.lab.experiment.tables import cells, header, markdown, notes
@@ -317,6 +317,17 @@ def read_comparison(out: Path) -> Comparison:
         apart = ", ".join(f"{run}: {found}" for found, run in manners.items())
         raise RecordError(f"the runs in {out} average their messages in several ways: {apart}.")
     return Comparison(suite, _read_tunings(out, suite), outcomes, next(iter(data), None))
+
+
+def read_case(out: Path, case: Case) -> Comparison:
+    """The comparison of ``case``, of the study in ``out``.  Raises ``RecordError`` for another comparison."""
+    comparison = read_comparison(out / case.slug)
+    if replace(comparison.suite, title=case.suite.title) != case.suite:
+        raise RecordError(
+            f"{out / case.slug} holds another comparison than the case {case.label!r} of {out}/study.toml. "
+            "Put the folder and study.toml back as they were."
+        )
+    return comparison
 
 
 def _check_result(run: Path, summary: dict[str, Any], rows: list[Row]) -> None:
