@@ -35,6 +35,7 @@ from mpicomp.lab.experiment.results import (
 from mpicomp.lab.experiment.study import Study
 from mpicomp.lab.experiment.styling import PLAIN, Look, check_format
 from mpicomp.lab.experiment.tables import markdown
+from mpicomp.runtime.glance import NOT_FINISHED
 from mpicomp.runtime.observation import FULL, NEVER
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.result import Run
@@ -181,7 +182,7 @@ def picture_of(comparison: Comparison) -> Picture:
     lines = comparison.lines()
     missing = [
         _counted("diverged", {line.label: line.diverged for line in lines}, len(suite.seeds)),
-        _counted("not finished", {line.label: line.missing for line in lines}, len(suite.seeds)),
+        _counted(NOT_FINISHED, {line.label: line.missing for line in lines}, len(suite.seeds)),
     ]
     subtitle = f"{drawable(to_text(suite.problem))}, {suite.workers} workers{_ranks(comparison.outcomes)}"
     if len(suite.seeds) > 1:
@@ -235,11 +236,11 @@ def _picture_of_runs(folders: Sequence[Path]) -> Picture:
 def picture_of_runs(runs: Sequence[Run | Record]) -> Picture:
     """The given runs in one picture; the runs of one method make one curve, whatever their seeds.
 
-    Where they differ in the blocks of their messages, or in f(x⁰), which no seed changes, their curves say so
-    and are apart.  Raises ``ConfigError`` if the runs differ in problem, data, number of workers or observed
-    samples.
+    Where they differ in the blocks of their messages, or in f(x⁰), which no seed changes, or only some are
+    finished, their curves say so and are apart.  Raises ``ConfigError`` if the runs differ in problem, data,
+    number of workers or observed samples.
     """
-    alike: dict[str, dict[tuple[str, str], list[list[Row]]]] = {}
+    alike: dict[str, dict[tuple[str, ...], list[list[Row]]]] = {}
     for run in runs:
         alike.setdefault(_method_text(run), {}).setdefault(_manner(run), []).append(run.rows)
     curves: dict[str, list[list[Row]]] = {}
@@ -250,14 +251,15 @@ def picture_of_runs(runs: Sequence[Run | Record]) -> Picture:
     return _picture("", runs, curves)
 
 
-def _manner(run: Run | Record) -> tuple[str, str]:
-    """(how messages are averaged, f(x⁰)): runs of one method make one curve only if both are equal."""
+def _manner(run: Run | Record) -> tuple[str, ...]:
+    """How messages are averaged, f(x⁰), whether the run is finished: those of one curve have them alike."""
     if isinstance(run, Run):
-        how = averaged(run.server, run.blocks)
+        how, status = averaged(run.server, run.blocks), run.status
     else:
-        how = averaged_in(run.config.get("config", {}))
+        how, status = averaged_in(run.config.get("config", {})), run.summary.get("status", "interrupted")
     known = _observe(run) == FULL and run.rows  # samples that are drawn by the seed have another f(x⁰) each
-    return how, f"f(x⁰) = {run.rows[0].f:.6g}" if known else ""
+    start = f"f(x⁰) = {run.rows[0].f:.6g}" if known else ""
+    return how, start, NOT_FINISHED if status == "interrupted" else "finished"
 
 
 def _picture(title: str, runs: Sequence[Run | Record], curves: dict[str, list[list[Row]]]) -> Picture:
