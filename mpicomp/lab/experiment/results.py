@@ -45,7 +45,15 @@ from mpicomp.lab.experiment.tuning import Tuning
 from mpicomp.runtime import plotting
 from mpicomp.runtime.frames import frame
 from mpicomp.runtime.glance import NOT_FINISHED, on, on_in_full, run_html, run_line
-from mpicomp.runtime.record import Row, check_claim, check_whole, read_facts, read_rows, read_summary
+from mpicomp.runtime.record import (
+    Row,
+    check_agree,
+    check_claim,
+    check_whole,
+    read_facts,
+    read_rows,
+    read_summary,
+)
 from mpicomp.text.own_classes import without_imports
 from mpicomp.text.unimported import UnimportedProblem
 
@@ -283,6 +291,7 @@ def read_run(folder: Path) -> Record:
         rows = read_rows(folder / "rows.csv")
     if "rounds" in summary:
         check_whole(folder, rows, summary["rounds"])
+    check_agree(folder, rows, summary)
     return Record(folder, read_facts(folder), rows, summary)
 
 
@@ -336,6 +345,7 @@ def _check_result(run: Path, summary: dict[str, Any], rows: list[Row]) -> None:
         raise RecordError(f"{run} is damaged: it is finished, and rows or a method are missing. Delete it.")
     if "rounds" in summary:
         check_whole(run, rows, summary["rounds"])
+    check_agree(run, rows, summary)
     if any(row.f is None or row.grad_norm_sq is None for row in rows):
         raise RecordError(f"{run}/rows.csv is damaged: there are rows without f. Delete {run}.")
 
