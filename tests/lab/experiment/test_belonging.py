@@ -12,6 +12,7 @@ from mpicomp.base.errors import RecordError
 from mpicomp.lab.experiment.compare import compare
 from mpicomp.lab.experiment.report import publish
 from mpicomp.lab.experiment.suite_file import parse_suite
+from tests.support import own_file
 
 SUITE = """
 problem = "quadratics(d=6)"
@@ -75,6 +76,19 @@ def test_runs_of_another_suite_are_refused(folder, before, after, name):
     changed = SUITE.replace(before, after)
     (folder / "suite.toml").write_text(changed)
     refused(folder, f"one/seed-0 holds a run with {name}", changed)
+
+
+def test_a_problem_of_ones_own_with_other_fields_is_refused(tmp_path):
+    suite = SUITE.replace("quadratics(d=6)", f"{own_file.__file__}:Centre(d=6)").replace(
+        '"gd"', '"gd(gamma=0.1)"'
+    )
+    suite = suite.replace("topk(k=1)", "topk(k=1), gamma=0.1").replace("topk(k=2)", "topk(k=2), gamma=0.1")
+    made = compare(parse_suite(suite), tmp_path)
+    assert len(compare(parse_suite(suite), tmp_path, resume=True).outcomes) == len(made.outcomes) == 6
+    changed = suite.replace("Centre(d=6)", "Centre(d=7)")
+    (tmp_path / "suite.toml").write_text(changed)
+    with pytest.raises(RecordError, match=r"one/seed-0 holds a run with problem = Centre\(d=6.*Centre\(d=7"):
+        compare(parse_suite(changed), tmp_path, resume=True)
 
 
 def test_a_step_that_tuning_chose_is_no_other_method(made):
