@@ -184,6 +184,24 @@ def check_whole(folder: Path, rows: list[Row], last: int) -> None:
     )
 
 
+def check_agree(folder: Path, rows: list[Row], summary: Mapping[str, Any]) -> None:
+    """Raise ``RecordError`` if ``rows`` say otherwise than ``summary`` of the round in which the run ended.
+
+    A copy that was broken off, or one over another run, may leave files of two runs.
+    """
+    wrong = ""
+    for row in (row for row in rows if row.round == summary.get("rounds")):  # two, where ranks have died
+        held = {name: getattr(row, name) for name in ("f", "up_bytes", "down_bytes")}
+        wrong = next((name for name, value in held.items() if summary.get(name, value) != value), "")
+        if not wrong:
+            return
+    if wrong:
+        raise RecordError(
+            f"{folder}/rows.csv and summary.json are of two runs: after round {summary['rounds']} {wrong} is "
+            f"{held[wrong]} in one and {summary[wrong]} in the other. Put the files of one run back."
+        )
+
+
 def check_claim(folder: Path, what: str, found: bool, resume: bool | None) -> None:
     """Raise ``RecordError`` if ``folder`` holds what ``resume`` forbids, or lacks what ``resume`` asks for.
 
@@ -292,6 +310,7 @@ class Recorder:
         self.rows = [row for row in saved if row.round <= (round or 0) and row.down_bytes <= down_bytes]
         if round is not None:
             check_whole(self.folder, self.rows, self._due(round, is_due))
+            check_agree(self.folder, saved, read_summary(self.folder))
         if self.rows and not is_due(self.rows[-1].round):
             self.rows.pop()
         if round is not None:  # only here: a refused resume must change no file

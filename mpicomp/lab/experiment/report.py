@@ -8,7 +8,6 @@ with a warning: the tables are good without it.
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -25,10 +24,18 @@ from mpicomp.lab.experiment.canvas import drawable, save
 from mpicomp.lab.experiment.figure import SEEDS, Picture, draw, draw_all, pages
 from mpicomp.lab.experiment.lines import Line
 from mpicomp.lab.experiment.outcome import Outcome
-from mpicomp.lab.experiment.results import Comparison, Record, read_comparison, read_run, read_study
+from mpicomp.lab.experiment.results import (
+    Comparison,
+    Record,
+    read_case,
+    read_comparison,
+    read_run,
+    read_study,
+)
 from mpicomp.lab.experiment.study import Study
 from mpicomp.lab.experiment.styling import PLAIN, Look, check_format
 from mpicomp.lab.experiment.tables import markdown
+from mpicomp.runtime.glance import NOT_FINISHED
 from mpicomp.runtime.observation import FULL, NEVER
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.result import Run
@@ -108,7 +115,7 @@ def _numbered(path: Path, count: int) -> list[Path]:
 
 def _pictures(folder: Path, study: Study) -> list[Picture]:
     """The pictures of a study's cases, each titled with the case's label."""
-    pictures = {case.label: picture_of(read_comparison(folder / case.slug)) for case in study.cases}
+    pictures = {case.label: picture_of(read_case(folder, case)) for case in study.cases}
     return [replace(picture, title=drawable(label)) for label, picture in pictures.items()]
 
 
@@ -158,25 +165,43 @@ def _target(folder: Path, path: str | Path | None, format: str | None) -> Path:
 
 
 def picture_of(comparison: Comparison) -> Picture:
-    """The comparison as curves; ``missing`` counts the diverged runs of each method."""
+    """The comparison as curves; ``missing`` counts the runs of each method that diverged or are not finished.
+
+    An unfinished run is drawn where no run of its method has ended: its last row is no end.
+    """
     suite = comparison.suite
-    curves: dict[str, list[list[Row]]] = {}
-    diverged = Counter[str]()
+    ended: dict[str, list[list[Row]]] = {}
+    begun: dict[str, list[list[Row]]] = {}
     for outcome in comparison.outcomes:
-        if outcome.summary.get("status") == "diverged":
-            diverged[outcome.label] += 1
-        elif outcome.rows:
-            curves.setdefault(drawable(outcome.label), []).append(outcome.rows)
-    of = f"of {len(suite.seeds)} seeds" if len(suite.seeds) > 1 else ""
-    missing = ", ".join(drawable(label) + (of and f" ({count} {of})") for label, count in diverged.items())
+        status = outcome.summary.get("status", "interrupted")
+        if status != "diverged" and outcome.rows:
+            of = begun if status == "interrupted" else ended
+            of.setdefault(outcome.label, []).append(outcome.rows)
+    labels = [entry.label for entry in suite.entries]
+    curves = {drawable(label): (begun | ended)[label] for label in labels if label in begun | ended}
+    lines = comparison.lines()
+    missing = [
+        _counted("diverged", {line.label: line.diverged for line in lines}, len(suite.seeds)),
+        _counted(NOT_FINISHED, {line.label: line.missing for line in lines}, len(suite.seeds)),
+    ]
     subtitle = f"{drawable(to_text(suite.problem))}, {suite.workers} workers{_ranks(comparison.outcomes)}"
     if len(suite.seeds) > 1:
         subtitle += f"; {SEEDS['range']} {len(suite.seeds)} seeds"
     return Picture(
         drawable(suite.title), subtitle + _samples(suite.observe), suite.workers, curves,
-        suite.target_grad_norm_sq, suite.x, suite.y, f"diverged: {missing}" if missing else "",
+        suite.target_grad_norm_sq, suite.x, suite.y, "; ".join(filter(None, missing)),
         suite.problem, comparison.data, suite.observe == FULL,
     )  # fmt: skip
+
+
+def _counted(what: str, runs: dict[str, int], seeds: int) -> str:
+    """A text such as "diverged: GD (1 of 3 seeds)" of the number of runs by label; empty if all are 0."""
+    named = [
+        drawable(label) + (f" ({count} of {seeds} seeds)" if seeds > 1 else "")
+        for label, count in runs.items()
+        if count
+    ]
+    return f"{what}: {', '.join(named)}" if named else ""
 
 
 def _samples(observe: int | str) -> str:
@@ -211,11 +236,11 @@ def _picture_of_runs(folders: Sequence[Path]) -> Picture:
 def picture_of_runs(runs: Sequence[Run | Record]) -> Picture:
     """The given runs in one picture; the runs of one method make one curve, whatever their seeds.
 
-    Where they differ in the blocks of their messages, or in f(x⁰), which no seed changes, their curves say so
-    and are apart.  Raises ``ConfigError`` if the runs differ in problem, data, number of workers or observed
-    samples.
+    Where they differ in the blocks of their messages, or in f(x⁰), which no seed changes, or only some are
+    finished, their curves say so and are apart.  Raises ``ConfigError`` if the runs differ in problem, data,
+    number of workers or observed samples.
     """
-    alike: dict[str, dict[tuple[str, str], list[list[Row]]]] = {}
+    alike: dict[str, dict[tuple[str, ...], list[list[Row]]]] = {}
     for run in runs:
         alike.setdefault(_method_text(run), {}).setdefault(_manner(run), []).append(run.rows)
     curves: dict[str, list[list[Row]]] = {}
@@ -226,14 +251,15 @@ def picture_of_runs(runs: Sequence[Run | Record]) -> Picture:
     return _picture("", runs, curves)
 
 
-def _manner(run: Run | Record) -> tuple[str, str]:
-    """(how messages are averaged, f(x⁰)): runs of one method make one curve only if both are equal."""
+def _manner(run: Run | Record) -> tuple[str, ...]:
+    """How messages are averaged, f(x⁰), whether the run is finished: those of one curve have them alike."""
     if isinstance(run, Run):
-        how = averaged(run.server, run.blocks)
+        how, status = averaged(run.server, run.blocks), run.status
     else:
-        how = averaged_in(run.config.get("config", {}))
+        how, status = averaged_in(run.config.get("config", {})), run.summary.get("status", "interrupted")
     known = _observe(run) == FULL and run.rows  # samples that are drawn by the seed have another f(x⁰) each
-    return how, f"f(x⁰) = {run.rows[0].f:.6g}" if known else ""
+    start = f"f(x⁰) = {run.rows[0].f:.6g}" if known else ""
+    return how, start, NOT_FINISHED if status == "interrupted" else "finished"
 
 
 def _picture(title: str, runs: Sequence[Run | Record], curves: dict[str, list[list[Row]]]) -> Picture:

@@ -25,7 +25,7 @@ import io
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,10 +33,11 @@ from mpicomp.base.errors import RecordError
 from mpicomp.base.files import check_own, os_errors_as, present, read_json, write_json, write_text
 from mpicomp.base.html import html_table
 from mpicomp.lab.experiment.averaged import averaged_in
+from mpicomp.lab.experiment.belonging import check_belongs
 from mpicomp.lab.experiment.lines import Line, lines_of
 from mpicomp.lab.experiment.outcome import Outcome
 from mpicomp.lab.experiment.start import fingerprint, starting_point
-from mpicomp.lab.experiment.study import Study, load_file
+from mpicomp.lab.experiment.study import Case, Study, load_file
 from mpicomp.lab.experiment.suite import Entry, Suite
 from mpicomp.lab.experiment.suite_file import T, load_suite
 from mpicomp.lab.experiment.tables import cells, header, markdown, notes
@@ -44,7 +45,15 @@ from mpicomp.lab.experiment.tuning import Tuning
 from mpicomp.runtime import plotting
 from mpicomp.runtime.frames import frame
 from mpicomp.runtime.glance import NOT_FINISHED, on, on_in_full, run_html, run_line
-from mpicomp.runtime.record import Row, check_claim, check_whole, read_facts, read_rows, read_summary
+from mpicomp.runtime.record import (
+    Row,
+    check_agree,
+    check_claim,
+    check_whole,
+    read_facts,
+    read_rows,
+    read_summary,
+)
 from mpicomp.text.own_classes import without_imports
 from mpicomp.text.unimported import UnimportedProblem
 
@@ -212,12 +221,15 @@ def _check_below(out: Path, folder: Path) -> None:
 
 
 def _check_origin(out: Path, suite: Suite, averaged: str) -> None:
-    """Raise ``RecordError`` if a result in the folder is of other data, another x0, or averaged otherwise."""
-    tunings = [_tuning_file(out, entry) for entry in suite.entries]
-    runs = [run_folder(out, entry, seed) for entry in suite.entries for seed in suite.seeds]
-    found = {path: read_json(path) for path in tunings}
-    configs = {run: read_facts(run).get("config", {}) for run in runs}
-    found |= {run: config | {"averaged": averaged_in(config)} for run, config in configs.items() if config}
+    """Raise ``RecordError`` if a result in the folder is not the suite's, or is averaged otherwise."""
+    found = {path: read_json(path) for path in (_tuning_file(out, entry) for entry in suite.entries)}
+    for entry in suite.entries:
+        for seed in suite.seeds:
+            run = run_folder(out, entry, seed)
+            facts = read_facts(run)
+            check_belongs(run, facts, suite, entry, seed)
+            if config := facts.get("config"):
+                found[run] = config | {"averaged": averaged_in(config)}
     data, start = suite.problem.fingerprint(), fingerprint(starting_point(suite.x0))
     for path, held in ((path, held) for path, held in found.items() if held):
         if (other := held.get("data", data)) != data:
@@ -279,13 +291,15 @@ def read_run(folder: Path) -> Record:
         rows = read_rows(folder / "rows.csv")
     if "rounds" in summary:
         check_whole(folder, rows, summary["rounds"])
+    check_agree(folder, rows, summary)
     return Record(folder, read_facts(folder), rows, summary)
 
 
 def read_comparison(out: Path) -> Comparison:
     """The comparison in the folder, finished or not.
 
-    Raises ``RecordError`` for a run that is damaged, and for runs of different data or averaged differently.
+    Raises ``RecordError`` for a run that is damaged or not the suite's, and for runs of different data or
+    averaged differently.
     """
     suite = _kept(out / "suite.toml", load_suite)
     _check_inside(out, suite)
@@ -298,7 +312,9 @@ def read_comparison(out: Path) -> Comparison:
                 rows = read_rows(run / "rows.csv")
                 _check_result(run, summary, rows)
                 outcomes.append(Outcome(entry.label, seed, rows, summary))
-                config = read_facts(run).get("config", {})
+                facts = read_facts(run)
+                check_belongs(run, facts, suite, entry, seed)
+                config = facts.get("config", {})
                 if (found := config.get("data")) is not None:
                     data.setdefault(found, run)
                 if config:
@@ -312,12 +328,24 @@ def read_comparison(out: Path) -> Comparison:
     return Comparison(suite, _read_tunings(out, suite), outcomes, next(iter(data), None))
 
 
+def read_case(out: Path, case: Case) -> Comparison:
+    """The comparison of ``case``, of the study in ``out``.  Raises ``RecordError`` for another comparison."""
+    comparison = read_comparison(out / case.slug)
+    if replace(comparison.suite, title=case.suite.title) != case.suite:
+        raise RecordError(
+            f"{out / case.slug} holds another comparison than the case {case.label!r} of {out}/study.toml. "
+            "Put the folder and study.toml back as they were."
+        )
+    return comparison
+
+
 def _check_result(run: Path, summary: dict[str, Any], rows: list[Row]) -> None:
     """Raise ``RecordError`` unless summary and rows of a run of a comparison suffice for a table."""
     if summary.get("status", "diverged") != "diverged" and not (rows and "method" in summary):
         raise RecordError(f"{run} is damaged: it is finished, and rows or a method are missing. Delete it.")
     if "rounds" in summary:
         check_whole(run, rows, summary["rounds"])
+    check_agree(run, rows, summary)
     if any(row.f is None or row.grad_norm_sq is None for row in rows):
         raise RecordError(f"{run}/rows.csv is damaged: there are rows without f. Delete {run}.")
 

@@ -111,7 +111,8 @@ def tune(
     "exact" by default.  The rule for "best" is explained by:
     python -m pydoc mpicomp.lab.experiment.tuning
 
-    It warns where no step is a good one: all diverged or let f rise, or all ended alike.
+    It warns where no step is a good one: all diverged or let f rise, all ended alike, or the best is the last
+    that was tried at an end.
 
     Under mpirun every rank calls this and gets the same tuning.  An interrupt raises ``Interrupted``, a
     ``KeyboardInterrupt`` whose ``so_far`` is the tuning with the step sizes that were tried.

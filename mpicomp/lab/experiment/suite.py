@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, fields
 from typing import Any
+from zlib import crc32
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.methods import Method
@@ -22,9 +23,13 @@ AXES = {
 X = {**{name: name for name in AXES["x"]}, "bytes": "both"}  # a word for the x axis -> its name in ``AXES``
 
 
+_LONGEST = 255  # letters of a folder's name
+
+
 def slug(label: str) -> str:
-    """A label as the name of a folder."""
-    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.")
+    """A label as the name of a folder; one that would be too long is cut, and ends in its checksum."""
+    name = re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.")
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 9]}-{crc32(name.encode()):08x}"
 
 
 @dataclass(frozen=True)

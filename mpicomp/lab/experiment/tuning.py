@@ -100,7 +100,7 @@ class Tuning:
 
     @property
     def doubt(self) -> str | None:
-        """Why the best step is no good one, if so: all were refused, or all ended alike."""
+        """Why the best step is no good one, if so: all were refused, all ended alike, or it is at an end."""
         if self.best.refused:
             return (
                 f"every step size that was tried was refused, the smallest, {self.best.gamma}, too: runs "
@@ -110,6 +110,11 @@ class Tuning:
             return (
                 f"all step sizes that were tried ended alike, at f = {self.best.f:.6g}, so nothing tells "
                 "the best. Check that value depends on x."
+            )
+        if self.at_edge:
+            return (
+                f"the best step, {self.best.gamma}, is at the end of those that were tried, and one beyond "
+                "may be better. Try a range around it."
             )
         return None
 

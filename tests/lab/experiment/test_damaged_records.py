@@ -206,6 +206,21 @@ def test_a_record_whose_table_was_cut_off_is_refused(tmp_path):
         mpicomp.load(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["rows.csv", "summary.json"])
+def test_files_of_two_runs_are_no_record(tmp_path, name):
+    """The rows were of one run and the summary of the other, and a resumed run went on from both."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for out, seed in ((here, 0), (there, 1)):
+        mpicomp.run("marina(randk(k=2))", QUADRATICS, workers=2, rounds=9, every=3, seed=seed, out=out)
+    (here / name).write_bytes((there / name).read_bytes())
+    f = json.loads((here / "summary.json").read_text())["f"]
+    message = rf"here/rows.csv and summary.json are of two runs: after round 9 f is .* in one and {f} in"
+    with pytest.raises(RecordError, match=message):
+        mpicomp.load(here)
+    with pytest.raises(RecordError, match=message):
+        mpicomp.run("marina(randk(k=2))", QUADRATICS, workers=2, rounds=12, every=3, out=here, resume=True)
+
+
 def test_a_run_that_ends_while_it_is_read_is_not_taken_for_one_that_lost_rows(tmp_path, monkeypatch):
     a_comparison(tmp_path)
     run = tmp_path / "runs" / "a" / "seed-0"

@@ -73,6 +73,21 @@ def test_the_figure_says_what_diverged(done, tmp_path):
     assert [axes.axison for axes in figure.axes] == [False, True] * 4
 
 
+def test_the_figure_says_what_is_not_finished(done):
+    """The last row of an unfinished run is no end: it was drawn on to the end of the others."""
+    _, comparison = done
+    gd = [o for o in comparison.outcomes if o.label == "GD"]
+    cut = replace(gd[0], rows=gd[0].rows[:3], summary={})
+    some = picture_of(replace(comparison, outcomes=[cut, gd[1]]))
+    assert some.curves == {"GD": [gd[1].rows]}
+    assert some.missing == (
+        "not finished: GD (2 of 3 seeds), DIANA RandK (3 of 3 seeds), too far (3 of 3 seeds), "
+        "dcgd(Q=randk(k=2), gamma=0.0001) (3 of 3 seeds)"
+    )
+    none = picture_of(replace(comparison, outcomes=[cut]))
+    assert none.curves == {"GD": [cut.rows]} and none.missing.startswith("not finished: GD (3 of 3 seeds), ")
+
+
 def test_where_everything_diverges_there_is_no_figure(tmp_path):
     out = tmp_path / "out"
     suite = parse_suite(SUITE.split("[[method]]")[0] + '[[method]]\nmethod = "gd(gamma=1000)"')

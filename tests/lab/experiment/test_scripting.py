@@ -209,6 +209,17 @@ def test_runs_of_one_method_with_other_blocks_or_another_start_are_not_one_curve
     assert labels(*plain, far) == at and labels(*plain, blocks, far) == [at[0], at[0], at[1]]
 
 
+def test_a_run_that_is_not_finished_is_no_seed_of_a_curve(tmp_path):
+    """Its last row counted as its end: the curve went on with the mean of it and the other run's rows."""
+    method, settings = MARINA(Q=RandK(2)), {"workers": 4, "rounds": 9, "every": 1}
+    whole = mpicomp.run(method, QUADRATICS, seed=1, **settings)
+    mpicomp.run(method, QUADRATICS, out=tmp_path, **settings)
+    (tmp_path / "summary.json").unlink()
+    lines = mpicomp.plot(whole, mpicomp.load(tmp_path), x="rounds").get_lines()
+    assert [line.get_label().rpartition("; ")[2] for line in lines] == ["finished", "not finished"]
+    assert [*lines[0].get_ydata()] == [row.grad_norm_sq for row in whole.rows]
+
+
 @pytest.mark.parametrize("given", [[1, 2], "runs/demo", None])
 def test_plot_refuses_what_it_cannot_draw(given):
     with pytest.raises(ConfigError, match=r"plot was given .*; allowed: a comparison, or runs one after"):

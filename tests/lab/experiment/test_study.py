@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -159,6 +160,18 @@ def test_tables_and_figure_of_a_study(done):
     assert text.count("### Two cases: ") == 2 and "GD, $x$" in text
     assert json.loads((done / "table.json").read_text()).keys() == lines.keys()
     assert plot_files([done]) == [done / "figure.png"]
+
+
+def test_a_case_in_the_folder_of_another_one_is_not_drawn(done, tmp_path):
+    """Its panel would have the other's title.  The title of the study may be edited."""
+    out = shutil.copytree(done, tmp_path / "out")
+    path = out / "study.toml"
+    path.write_text(path.read_text().replace("Two cases", "Both"))
+    assert plot_files([out]) == [out / "figure.png"]
+    for before, after in (("noise", "kept"), ("no-noise", "noise"), ("kept", "no-noise")):
+        (out / before).rename(out / after)
+    with pytest.raises(RecordError, match=r"no-noise holds another comparison than the case 'no noise' of "):
+        plot_files([out])
 
 
 def test_the_table_has_the_columns_that_the_figure_shows(done):

@@ -32,6 +32,16 @@ def test_a_suite_is_read():
     ]
 
 
+def test_the_folders_of_long_labels_have_names_that_a_disk_takes(tmp_path):
+    """The comparison ended with an error at the first of them, after the runs before it."""
+    text = 'problem = "quadratics(d=3)"\nworkers = 2\nrounds = 2\n'
+    for k in (1, 2):
+        text += f'[[method]]\nmethod = "gd(gamma=0.{k})"\nlabel = "{"x" * 300}{k}"\n'
+    assert [len(line.label) for line in compare(parse_suite(text), tmp_path).lines()] == [301, 301]
+    names = [path.name for path in (tmp_path / "runs").iterdir()]
+    assert [len(name) for name in names] == [255, 255] and names[0][:246] == names[1][:246] == "x" * 246
+
+
 def test_what_may_be_left_out_has_defaults():
     suite = parse_suite('problem = "quadratics"\nworkers = 2\nrounds = 9\nmethod = [{method = "gd"}]')
     assert (suite.title, suite.every, suite.seeds, suite.down) == ("quadratics", "1%", (0,), "f4")

@@ -117,6 +117,15 @@ def test_a_tuning_without_a_good_step_warns(factor, said):
         mpicomp.tune(GD(gamma=0.1), Valued(1.0), workers=2, rounds=5, exponents=(0, 1))
 
 
+def test_a_tuning_whose_best_step_is_at_an_end_warns():
+    """The range is widened by 2^8 at most, and the best may be far beyond: here a thousand times larger."""
+    with pytest.warns(
+        UserWarning, match=r"the best step, 9.765625e-05, is at the end of those that were tried"
+    ):
+        tuning = mpicomp.tune(GD(gamma=0.1), Valued(1.0), workers=2, rounds=5, exponents=(-18, -18))
+    assert tuning.best is tuning.trials[0] and tuning.best.exponent == -10
+
+
 @pytest.mark.parametrize("limit", [{"target_grad_norm_sq": 1e9}, {"max_bytes": 0}])
 def test_nothing_is_tuned_where_no_step_is_taken(limit):
     """All steps tied, and the smallest one, far below the range, was the best."""

@@ -102,7 +102,8 @@ def test_looking_at_a_study_imports_nothing(canary, here):
     texts = {"problem": "./canary.py:Centre(d=4)", "method": "./canary.py:Plain(C=./canary.py:First(k=2))"}
     folder = here / "study"
     a_comparison(folder / "one", **texts)
-    (folder / "study.toml").write_text(STUDY.format(**texts))
+    as_its_case = 'label = "A"\ntune = [0, 0]\n'
+    (folder / "study.toml").write_text("every = 2" + STUDY.format(**texts) + as_its_case)
     assert [case.label for case in read_study(folder).cases] == ["one"]
     assert unfinished(folder) == 0
     with pytest.raises(RecordError, match=r"holds a study\. Load one of its comparisons"):

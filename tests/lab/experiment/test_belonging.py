@@ -1,0 +1,97 @@
+"""A run in the place of another one, or of a suite that was edited, is not taken for the suite's."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+
+import mpicomp
+from mpicomp.base.errors import RecordError
+from mpicomp.lab.experiment.compare import compare
+from mpicomp.lab.experiment.report import publish
+from mpicomp.lab.experiment.suite_file import parse_suite
+from tests.support import own_file
+
+SUITE = """
+problem = "quadratics(d=6)"
+workers = 2
+rounds = 5
+seeds = [0, 1]
+
+[[method]]
+label = "one"
+method = "ef21(topk(k=1))"
+
+[[method]]
+label = "two"
+method = "ef21(topk(k=2))"
+
+[[method]]
+label = "tuned"
+method = "gd"
+tune = [0, 1]
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    out = tmp_path_factory.mktemp("made") / "out"
+    compare(parse_suite(SUITE), out)
+    return out
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    return shutil.copytree(made, tmp_path / "out")
+
+
+def refused(folder, name, text=SUITE):
+    for read in (mpicomp.load, publish, lambda out: compare(parse_suite(text), out, resume=True)):
+        with pytest.raises(RecordError, match=name):
+            read(folder)
+
+
+def test_a_run_of_another_seed_is_refused(folder):
+    """Two copies of one run would pass for two seeds."""
+    shutil.copytree(folder / "runs/one/seed-0", folder / "runs/one/seed-1", dirs_exist_ok=True)
+    refused(folder, re.escape("one/seed-1 holds a run with seed = 0, and the suite has 1 there."))
+
+
+def test_a_run_of_another_method_is_refused(folder):
+    for before, after in (("one", "kept"), ("two", "one"), ("kept", "two")):
+        (folder / "runs" / before).rename(folder / "runs" / after)
+    refused(
+        folder, r"one/seed-0 holds a run with method = EF21\(C=TopK\(k=2, .* the suite has EF21\(C=TopK\(k=1,"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "name"),
+    [("workers = 2", "workers = 4", "workers = 2, and"), ("d=6", "d=7", r"problem = Quadratics\(d=6,")],
+)
+def test_runs_of_another_suite_are_refused(folder, before, after, name):
+    """The copy of the suite in the folder was edited, and the comparison is resumed from it."""
+    changed = SUITE.replace(before, after)
+    (folder / "suite.toml").write_text(changed)
+    refused(folder, f"one/seed-0 holds a run with {name}", changed)
+
+
+def test_a_problem_of_ones_own_with_other_fields_is_refused(tmp_path):
+    suite = SUITE.replace("quadratics(d=6)", f"{own_file.__file__}:Centre(d=6)").replace(
+        '"gd"', '"gd(gamma=0.1)"'
+    )
+    suite = suite.replace("topk(k=1)", "topk(k=1), gamma=0.1").replace("topk(k=2)", "topk(k=2), gamma=0.1")
+    made = compare(parse_suite(suite), tmp_path)
+    assert len(compare(parse_suite(suite), tmp_path, resume=True).outcomes) == len(made.outcomes) == 6
+    changed = suite.replace("Centre(d=6)", "Centre(d=7)")
+    (tmp_path / "suite.toml").write_text(changed)
+    with pytest.raises(RecordError, match=r"one/seed-0 holds a run with problem = Centre\(d=6.*Centre\(d=7"):
+        compare(parse_suite(changed), tmp_path, resume=True)
+
+
+def test_a_step_that_tuning_chose_is_no_other_method(made):
+    seeds = [f"runs/tuned/seed-{seed}/run.json" for seed in (0, 1)]
+    assert all("GD(gamma='theory*" in (made / name).read_text() for name in seeds)
+    assert mpicomp.load(made).lines()[2].finished == 2
