@@ -236,30 +236,45 @@ def _picture_of_runs(folders: Sequence[Path]) -> Picture:
 def picture_of_runs(runs: Sequence[Run | Record]) -> Picture:
     """The given runs in one picture; the runs of one method make one curve, whatever their seeds.
 
-    Where they differ in the blocks of their messages, or in f(x⁰), which no seed changes, or only some are
-    finished, their curves say so and are apart.  Raises ``ConfigError`` if the runs differ in problem, data,
-    number of workers or observed samples.
+    Where they differ in the blocks of their messages, in f(x⁰), which no seed changes, or in the number of
+    rounds at which they were cut off, or only some are finished, their curves say so and are apart.  Raises
+    ``ConfigError`` if the runs differ in problem, data, number of workers or observed samples.
     """
-    alike: dict[str, dict[tuple[str, ...], list[list[Row]]]] = {}
+    alike: dict[str, list[Run | Record]] = {}
     for run in runs:
-        alike.setdefault(_method_text(run), {}).setdefault(_manner(run), []).append(run.rows)
+        alike.setdefault(_method_text(run), []).append(run)
     curves: dict[str, list[list[Row]]] = {}
-    for method, manners in alike.items():
+    for method, seeds in alike.items():
+        several = len({_cut_off(run) for run in seeds} - {""}) > 1
+        manners: dict[tuple[str, ...], list[list[Row]]] = {}
+        for run in seeds:
+            manners.setdefault((*_manner(run), _cut_off(run) if several else ""), []).append(run.rows)
         varied = [len(set(parts)) > 1 for parts in zip(*manners, strict=True)]
         for manner, rows in manners.items():
-            curves["; ".join([method, *compress(manner, varied)])] = rows
+            curves["; ".join([method, *filter(None, compress(manner, varied))])] = rows
     return _picture("", runs, curves)
 
 
 def _manner(run: Run | Record) -> tuple[str, ...]:
     """How messages are averaged, f(x⁰), whether the run is finished: those of one curve have them alike."""
     if isinstance(run, Run):
-        how, status = averaged(run.server, run.blocks), run.status
+        how = averaged(run.server, run.blocks)
     else:
-        how, status = averaged_in(run.config.get("config", {})), run.summary.get("status", "interrupted")
+        how = averaged_in(run.config.get("config", {}))
     known = _observe(run) == FULL and run.rows  # samples that are drawn by the seed have another f(x⁰) each
     start = f"f(x⁰) = {run.rows[0].f:.6g}" if known else ""
-    return how, start, NOT_FINISHED if status == "interrupted" else "finished"
+    return how, start, NOT_FINISHED if _status(run) == "interrupted" else "finished"
+
+
+def _cut_off(run: Run | Record) -> str:
+    """The rounds after which the run had done all that it was allowed; empty if something else ended it."""
+    return f"{run.rows[-1].round} rounds" if run.rows and _status(run) == "rounds" else ""
+
+
+def _status(run: Run | Record) -> str:
+    """Why the run ended; "interrupted" where the record does not say."""
+    status: str = run.status if isinstance(run, Run) else run.summary.get("status", "interrupted")
+    return status
 
 
 def _picture(title: str, runs: Sequence[Run | Record], curves: dict[str, list[list[Row]]]) -> Picture:

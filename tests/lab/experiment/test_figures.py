@@ -319,7 +319,7 @@ def test_runs_that_were_recorded_after_other_rounds_share_a_curve_at_the_rounds_
     assert line.get_xdata().tolist() == [0, 60]
     expected = [np.median([f[0][k], f[1][k]]) for k in (0, 60)]
     np.testing.assert_array_equal(line.get_ydata(), expected)
-    early = replace(often, rows=often.rows[:6])  # after 15 rounds
+    early = replace(often, rows=often.rows[:6], status="target")  # after 15 rounds
     line = mpicomp.plot(early, rarely, x="rounds", y="f").get_lines()[0]
     assert line.get_xdata().tolist() == [0, 20, 40, 60]
     expected = [np.median([f[0][min(k, 15)], f[1][k]]) for k in (0, 20, 40, 60)]

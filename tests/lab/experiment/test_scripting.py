@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
 import pytest
@@ -207,6 +207,23 @@ def test_runs_of_one_method_with_other_blocks_or_another_start_are_not_one_curve
     assert labels(*plain, blocks) == labels(*plain, mpicomp.load(tmp_path))
     assert labels(*plain, blocks) == ["1 block of the coordinates", "2 blocks of the coordinates"]
     assert labels(*plain, far) == at and labels(*plain, blocks, far) == [at[0], at[0], at[1]]
+
+
+def test_runs_that_were_cut_off_at_other_rounds_are_not_one_curve():
+    """The shorter one was drawn on to the end of the other; one that met its target early goes on there."""
+    runs = [
+        mpicomp.run("gd(gamma=0.1)", QUADRATICS, workers=4, rounds=rounds, seed=seed, every=1)
+        for seed, rounds in enumerate((9, 4, 9))
+    ]
+    curves = picture_of_runs(runs).curves
+    assert {label: len(rows) for label, rows in curves.items()} == {
+        "gd(gamma=0.1); 9 rounds": 2,
+        "gd(gamma=0.1); 4 rounds": 1,
+    }
+    met = replace(runs[1], status="target")
+    assert {label: len(rows) for label, rows in picture_of_runs([runs[0], met]).curves.items()} == {
+        "gd(gamma=0.1)": 2
+    }
 
 
 def test_a_run_that_is_not_finished_is_no_seed_of_a_curve(tmp_path):
