@@ -193,10 +193,11 @@ class Session:
     def conclude(self, summary: dict[str, Any]) -> None:
         """Write the summary.
 
-        Skipped if the resume ran no rounds: the earlier summary of this end holds the real costs.
+        Skipped if the resume ran no rounds: the earlier summary of this end holds the real costs.  On another
+        machine f may be another in its last bits, in a row that was recorded anew.
         """
         idle = self.resumed and self.round == self.resumed_from
-        if not idle or any(self.earlier.get(name) != summary[name] for name in ("status", "rounds")):
+        if not idle or any(self.earlier.get(name) != summary[name] for name in ("status", "rounds", "f")):
             self.recorder.write_json("summary.json", summary)
 
     def _check(self) -> None:
