@@ -193,10 +193,12 @@ class Session:
     def conclude(self, summary: dict[str, Any]) -> None:
         """Write the summary.
 
-        Skipped if the resume ran no rounds: the earlier summary of this end holds the real costs.
+        Skipped if the resume ran no rounds: the earlier summary of this end holds the real costs.  But a last
+        row that was recorded anew may differ: in f on another machine, in bytes where lost workers are back.
         """
         idle = self.resumed and self.round == self.resumed_from
-        if not idle or any(self.earlier.get(name) != summary[name] for name in ("status", "rounds")):
+        same = ("status", "rounds", "f", "down_bytes")
+        if not idle or any(self.earlier.get(name) != summary[name] for name in same):
             self.recorder.write_json("summary.json", summary)
 
     def _check(self) -> None:

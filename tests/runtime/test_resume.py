@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+import mpicomp
 from mpicomp import GD
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.compressors import PermK
 from mpicomp.lab.experiment.run_tables import phases_table, summary_table
 from mpicomp.problems import Objective, Problem
 from mpicomp.runtime.record import Recorder, read_rows
+from tests.support.own_file import Centre, Distance
 from tests.support.running import (
     METHOD,
     PROBLEM,
@@ -319,3 +321,13 @@ def test_a_target_met_in_an_irregular_last_round_is_met_when_that_run_is_resumed
     again = run(rounds=35, out=tmp_path / "run", resume=True, **target)
     assert first.status == again.status == "target"
     assert json.loads((tmp_path / "run" / "summary.json").read_text()) == first.summary()
+
+
+def test_a_last_row_that_another_machine_records_anew_is_that_of_its_summary(tmp_path, monkeypatch):
+    """There f has other last bits; the row of round 7 is recorded by each call, as it is not due."""
+    call = {"workers": 2, "rounds": 7, "every": 5, "out": tmp_path}
+    before = mpicomp.run("gd(gamma=0.1)", Centre(d=3), **call).rows[-1].f
+    value = Distance.value
+    monkeypatch.setattr(Distance, "value", lambda self, x: np.nextafter(value(self, x), np.inf))
+    after = mpicomp.run("gd(gamma=0.1)", Centre(d=3), **call, resume=True).rows[-1].f
+    assert mpicomp.load(tmp_path).summary["f"] == mpicomp.load(tmp_path).rows[-1].f == after != before

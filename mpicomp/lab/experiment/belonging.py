@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -10,34 +11,34 @@ from typing import Any
 
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.former import present_config
+from mpicomp.compressors import Compressor
 from mpicomp.lab.experiment.suite import Entry, Suite
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.text.config import parse_method, parse_problem
-from mpicomp.text.own_classes import without_imports
+from mpicomp.text.own_classes import reference, without_imports
 from mpicomp.text.unimported import UnimportedMethod, UnimportedProblem
 
 
 def check_belongs(run: Path, facts: Mapping[str, Any], suite: Suite, entry: Entry, seed: int) -> None:
     """Raise ``RecordError`` if the run in the folder ``run`` is not that of ``entry`` with ``seed``.
 
-    ``facts`` are those of its run.json.  What they leave out is not compared, nor is a class of the user's
-    own that they name, nor the step size of a method that is tuned.
+    ``facts`` are those of its run.json.  What they leave out is not compared, nor is a problem or a method
+    whose text no suite can have, such as one with a cache, nor the step size of a method that is tuned.
     """
     config, asked = (present_config(facts.get(part, {})) for part in ("config", "asked"))
     besides = entry.method.step_name if entry.tune else ""
-    wanted = {
-        "seed": str(seed),
-        "workers": str(suite.workers),
-        "problem": _shown(suite.problem),
-        "method": _shown(entry.method, besides),
-    }
-    held = {
-        "seed": config.get("seed"),
-        "workers": config.get("workers"),
-        "problem": _shown(_read(parse_problem, config.get("problem"))),
-        "method": _shown(_read(parse_method, asked.get("method")), besides),
-    }
+    problem, method = suite.problem, entry.method
+
+    def shown(problem_text: str | None, method_text: str | None) -> dict[str, str | None]:
+        return {
+            "problem": _shown(_read(parse_problem, problem_text, problem)),
+            "method": _shown(_read(parse_method, method_text, method), besides),
+        }
+
+    wanted = {"seed": str(seed), "workers": str(suite.workers)} | shown(repr(problem), repr(method))
+    held = {name: config.get(name) for name in ("seed", "workers")}
+    held |= shown(config.get("problem"), asked.get("method"))
     for name, value in held.items():
         if None not in (value, wanted[name]) and value != wanted[name]:
             raise RecordError(
@@ -46,11 +47,29 @@ def check_belongs(run: Path, facts: Mapping[str, Any], suite: Suite, entry: Entr
             )
 
 
-def _read(parse: Callable[[str], Problem | Method], text: str | None) -> Problem | Method | None:
-    """What ``text`` describes; None if it is missing, or is not read here."""
+def _read(
+    parse: Callable[[str], Problem | Method], text: str | None, like: Problem | Method
+) -> Problem | Method | None:
+    """What ``text``, a ``repr``, describes; None if it is missing, or is not read here.
+
+    A ``repr`` names a class without its module.  It means the user's own in ``like``, if they are called so.
+    """
+    if text is None:
+        return None
+    for cls in set(_own_classes(like)):
+        text = re.sub(rf"\b{cls.__name__}\(", f"{reference(cls)}(", text)
     with suppress(ConfigError), without_imports():
-        return None if text is None else parse(text)
+        return parse(text)
     return None
+
+
+def _own_classes(known: object) -> Iterator[type]:
+    if isinstance(known, Problem | Method | Compressor):
+        if type(known).__module__.partition(".")[0] != "mpicomp":
+            yield type(known)
+        known = vars(known)
+    for inside in known.values() if isinstance(known, dict) else ():
+        yield from _own_classes(inside)
 
 
 def _shown(known: Problem | Method | None, besides: str = "") -> str | None:

@@ -24,7 +24,6 @@ from mpicomp.base.errors import (
 )
 from mpicomp.base.files import as_path, as_path_or_none, write_json
 from mpicomp.base.former import present_config
-from mpicomp.base.given_arrays import in_full
 from mpicomp.lab.experiment.averaged import averaged_by
 from mpicomp.lab.experiment.outcome import Outcome
 from mpicomp.lab.experiment.results import (
@@ -42,7 +41,7 @@ from mpicomp.lab.experiment.suite import Entry, Suite, Task
 from mpicomp.lab.experiment.tuning import Tuning, tune
 from mpicomp.methods import Method
 from mpicomp.problems.base import constants_of, fingerprint_of, parts_of
-from mpicomp.runtime.alike import as_text, has_ones_own, refuse_other_call, refuse_unlike
+from mpicomp.runtime.alike import as_text, refuse_other_call, refuse_unlike
 from mpicomp.runtime.loop import start_of
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.record import Row, read_facts, remove_run
@@ -310,15 +309,11 @@ def _runs(suite: Suite, work: list[Task]) -> int:
 def _cleared(folder: Path, method: Method, suite: Suite) -> bool:
     """Whether the run of ``method`` in ``folder`` is still to be done; if so, an unfinished one is deleted.
 
-    Raises ``RecordError`` if the folder holds a finished run of another method, step size or limit, or of a
-    problem of the user's own with other fields.
+    Raises ``RecordError`` if the folder holds a finished run of another method, step size or limit.
     """
     if finished(folder):
-        facts = read_facts(folder)
-        held = present_config(facts.get("asked", {}))
+        held = present_config(read_facts(folder).get("asked", {}))
         wanted = {"method": repr(method)} | suite.limits()
-        if has_ones_own(suite.problem) and (problem := facts.get("config", {}).get("problem")):
-            held, wanted = held | {"problem": problem}, wanted | {"problem": in_full(suite.problem)}
         for name, value in held.items():
             if name in wanted and value != wanted[name]:
                 raise RecordError(

@@ -91,6 +91,43 @@ def test_a_problem_of_ones_own_with_other_fields_is_refused(tmp_path):
         compare(parse_suite(changed), tmp_path, resume=True)
 
 
+OWN = """
+from dataclasses import dataclass, field
+from tests.support.own_file import Centre, First
+
+@dataclass(frozen=True)
+class TopK(First):
+    pass
+
+@dataclass(frozen=True)
+class Cached(Centre):
+    made: dict = field(default_factory=dict, compare=False)
+
+    def objective(self, i, n):
+        self.made[i] = n
+        return super().objective(i, n)
+"""
+
+
+def test_classes_of_ones_own_are_told_from_those_of_the_package_and_their_caches_left_out(tmp_path):
+    """A run's record names a class without its file, and has what a cache held then."""
+    own, out = tmp_path / "own.py", tmp_path / "out"
+    own.write_text(OWN)
+    suite = SUITE.replace("quadratics(", f"{own}:Cached(").replace("topk(k=1)", f"{own}:TopK(k=1)")
+    suite = (
+        suite.replace("k=1)", "k=1), gamma=0.1")
+        .replace("k=2)", "k=2), gamma=0.1")
+        .replace('"gd"', '"gd(gamma=0.1)"')
+    )
+    compare(parse_suite(suite), out)
+    assert len(compare(parse_suite(suite), out, resume=True).outcomes) == len(mpicomp.load(out).outcomes) == 6
+    changed = suite.replace("TopK(k=1)", "TopK(k=3)")
+    (out / "suite.toml").write_text(changed)
+    refused(
+        out, r"one/seed-0 holds a run with method = EF21\(C=TopK\(k=1\), .* has EF21\(C=TopK\(k=3\),", changed
+    )
+
+
 def test_a_step_that_tuning_chose_is_no_other_method(made):
     seeds = [f"runs/tuned/seed-{seed}/run.json" for seed in (0, 1)]
     assert all("GD(gamma='theory*" in (made / name).read_text() for name in seeds)
