@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from mpicomp.transports.launcher import launched_rank, launched_ranks
-from tests.marks import marks_of
+from tests.marks import PRODUCTS, function_of, marks_of
 from tests.support import launching
 
 _RANKS = launched_ranks() or 1
@@ -71,11 +71,13 @@ def cuda(request, tmp_path_factory):
 def pytest_collection_modifyitems(items):
     had: dict[str, set] = defaultdict(set)
     for item in items:
-        values = {*map(repr, item.callspec.params.items())} if hasattr(item, "callspec") else set()
-        earlier = had[item.nodeid.partition("[")[0]]
-        for mark in marks_of(item.nodeid, repeats=values <= earlier):
+        function, repeats = function_of(item.nodeid), False
+        if function in PRODUCTS:  # of all functions it would take seconds
+            values = {*map(repr, item.callspec.params.items())}
+            repeats = values <= had[function]
+            had[function] |= values
+        for mark in marks_of(item.nodeid, repeats):
             item.add_marker(mark)
-        earlier |= values
 
 
 @pytest.hookimpl(wrapper=True)

@@ -298,13 +298,21 @@ PRODUCTS = (
     "runtime/test_run.py::test_observing_is_invisible",
 )
 
-MARKS = {"jobs": JOBS, "smoke": SMOKE, "slow": SLOW, "exhaustive": EXHAUSTIVE}
+MARKS = {
+    mark: frozenset(entries)
+    for mark, entries in (("jobs", JOBS), ("smoke", SMOKE), ("slow", SLOW), ("exhaustive", EXHAUSTIVE))
+}
+
+
+def function_of(nodeid: str) -> str:
+    """The entry that names all cases of a test's function, by the node's id."""
+    return nodeid.removeprefix("tests/").partition("[")[0]
 
 
 def marks_of(nodeid: str, repeats: bool = False) -> set[str]:
     """The marks of a test, by its node's id; ``repeats`` if earlier cases have had all values of this one."""
-    case = nodeid.removeprefix("tests/")
-    function, file = case.partition("[")[0], case.partition("::")[0]
+    case, function = nodeid.removeprefix("tests/"), function_of(nodeid)
+    file = case.partition("::")[0]
     named = {case, function, file, file.partition("/")[0]}
     marks = {mark for mark, entries in MARKS.items() if not named.isdisjoint(entries)}
     return marks | {"slow"} if repeats and function in PRODUCTS else marks

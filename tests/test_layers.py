@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -170,8 +171,16 @@ def resolved(name: str) -> str | None:
     return name
 
 
-IMPORTS = {name: imported(ast.parse(path.read_text())) for name, path in FILES.items()}
-ARROWS = {name: {to for to in map(resolved, names) if to is not None} for name, names in IMPORTS.items()}
+@cache
+def imports() -> dict[str, list[str]]:
+    """The dotted names that each module imports."""
+    return {name: imported(ast.parse(path.read_text())) for name, path in FILES.items()}
+
+
+@cache
+def arrows() -> dict[str, set[str]]:
+    """The modules of the package that each module imports."""
+    return {name: {to for to in map(resolved, names) if to is not None} for name, names in imports().items()}
 
 
 def room(name: str) -> str:
@@ -185,7 +194,7 @@ def test_every_module_has_a_layer():
 def test_imports_point_down():
     up = [
         f"{name} imports {to or PACKAGE.name}"
-        for name, below in ARROWS.items()
+        for name, below in arrows().items()
         for to in below
         if LEVEL[room(to)] > LEVEL[room(name)]
     ]
@@ -193,12 +202,12 @@ def test_imports_point_down():
 
 
 def test_nothing_below_its_face_imports_the_package_itself():
-    assert [name for name, below in ARROWS.items() if "" in below and name not in FACE] == []
+    assert [name for name, below in arrows().items() if "" in below and name not in FACE] == []
 
 
 def test_no_files_import_each_other_in_a_circle():
     """What is left once files that import none of the others, or that none imports, are taken away."""
-    left = {name: below - {name} for name, below in ARROWS.items()}
+    left = {name: below - {name} for name, below in arrows().items()}
     while free := {name for name, below in left.items() if not below} | left.keys() - set().union(
         *left.values()
     ):
@@ -231,14 +240,14 @@ def test_imports_inside_a_package_point_down():
     for package in INSIDE:
         for name in (name for name in FILES if room(name) == package):
             own = level_inside(package, f"{name}.".split(".")[1])
-            to_own = (to for to in ARROWS[name] if room(to) == package)
+            to_own = (to for to in arrows()[name] if room(to) == package)
             up += [(name, to) for to in to_own if level_inside(package, f"{to}.".split(".")[1]) > own]
     assert not up
 
 
 def test_libraries_stay_in_their_files():
     strays = []
-    for name, names in IMPORTS.items():
+    for name, names in imports().items():
         where = str(FILES[name].relative_to(PACKAGE))
         strays += [f"{where} imports {n}" for n in names if where not in HOMES.get(n.split(".")[0], {where})]
     assert not strays
