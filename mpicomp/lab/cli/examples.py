@@ -59,7 +59,7 @@ _MADE_FOR: dict[Any, str] = {  # a method for a compressor of the kind
 _FOR_QUADRATICS = ("heavyball", "cg")
 _WITHOUT_CONSTANTS = ("saddle", "autoencoder", "mlp", "local_images", "full_images")
 _WITH_LIARS = "byzvrmarina(Q=randk(k=0.1), liars=2)"
-_ROUNDS = {"full_images": "10"}  # each takes most of a second; of all others an example has 100
+_ROUNDS = {"full_images": "10"}  # each takes about a second; all others have 100
 
 
 def kinds(cls: type) -> list[type]:

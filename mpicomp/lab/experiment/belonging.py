@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.former import present_config
@@ -19,6 +19,8 @@ from mpicomp.text.config import parse_method, parse_problem
 from mpicomp.text.own_classes import reference, without_imports
 from mpicomp.text.unimported import UnimportedMethod, UnimportedProblem
 
+T = TypeVar("T", Problem, Method)
+
 
 def check_belongs(run: Path, facts: Mapping[str, Any], suite: Suite, entry: Entry, seed: int) -> None:
     """Raise ``RecordError`` if the run in the folder ``run`` is not that of ``entry`` with ``seed``.
@@ -27,18 +29,10 @@ def check_belongs(run: Path, facts: Mapping[str, Any], suite: Suite, entry: Entr
     whose text no suite can have, such as one with a cache, nor the step size of a method that is tuned.
     """
     config, asked = (present_config(facts.get(part, {})) for part in ("config", "asked"))
-    besides = entry.method.step_name if entry.tune else ""
-    problem, method = suite.problem, entry.method
-
-    def shown(problem_text: str | None, method_text: str | None) -> dict[str, str | None]:
-        return {
-            "problem": _shown(_read(parse_problem, problem_text, problem)),
-            "method": _shown(_read(parse_method, method_text, method), besides),
-        }
-
-    wanted = {"seed": str(seed), "workers": str(suite.workers)} | shown(repr(problem), repr(method))
     held = {name: config.get(name) for name in ("seed", "workers")}
-    held |= shown(config.get("problem"), asked.get("method"))
+    held |= _shown(config.get("problem"), asked.get("method"), suite.problem, entry)
+    wanted: dict[str, str | None] = {"seed": str(seed), "workers": str(suite.workers)}
+    wanted |= _shown(repr(suite.problem), repr(entry.method), suite.problem, entry)
     for name, value in held.items():
         if None not in (value, wanted[name]) and value != wanted[name]:
             raise RecordError(
@@ -47,9 +41,16 @@ def check_belongs(run: Path, facts: Mapping[str, Any], suite: Suite, entry: Entr
             )
 
 
-def _read(
-    parse: Callable[[str], Problem | Method], text: str | None, like: Problem | Method
-) -> Problem | Method | None:
+def _shown(problem: str | None, method: str | None, own: Problem, entry: Entry) -> dict[str, str | None]:
+    """The two texts in one form; the method has the step of ``entry`` if that is tuned."""
+    read, step = _read(parse_method, method, entry.method), entry.method.step_name
+    if entry.tune and isinstance(read, type(entry.method)):
+        read = replace(read, **{step: getattr(entry.method, step)})
+    both = {"problem": _read(parse_problem, problem, own), "method": read}
+    return {name: None if known is None else repr(known) for name, known in both.items()}
+
+
+def _read(parse: Callable[[str], T], text: str | None, like: Problem | Method) -> T | None:
     """What ``text``, a ``repr``, describes; None if it is missing, or is not read here.
 
     A ``repr`` names a class without its module.  It means the user's own in ``like``, if they are called so.
@@ -57,26 +58,20 @@ def _read(
     if text is None:
         return None
     for cls in set(_own_classes(like)):
-        text = re.sub(rf"\b{cls.__name__}\(", f"{reference(cls)}(", text)
+        if (own := reference(cls)) is None:  # nobody else can import it
+            return None
+        text = re.sub(rf"\b{cls.__name__}\(", f"{own}(", text)
     with suppress(ConfigError), without_imports():
-        return parse(text)
+        known = parse(text)
+        return None if isinstance(known, UnimportedMethod | UnimportedProblem) else known
     return None
 
 
 def _own_classes(known: object) -> Iterator[type]:
+    """The user's own classes in the fields of ``known``, in their fields and so on, and its own."""
     if isinstance(known, Problem | Method | Compressor):
         if type(known).__module__.partition(".")[0] != "mpicomp":
             yield type(known)
         known = vars(known)
-    for inside in known.values() if isinstance(known, dict) else ():
+    for inside in known.values() if isinstance(known, dict) else known if isinstance(known, tuple) else ():
         yield from _own_classes(inside)
-
-
-def _shown(known: Problem | Method | None, besides: str = "") -> str | None:
-    """Its ``repr`` without the field ``besides``; None for what is known by its text alone."""
-    if known is None or isinstance(known, UnimportedMethod | UnimportedProblem):
-        return None
-    if not besides:
-        return repr(known)
-    shown = (f"{f.name}={getattr(known, f.name)!r}" for f in fields(known) if f.name != besides)  # type: ignore[arg-type]
-    return f"{type(known).__name__}({', '.join(shown)})"

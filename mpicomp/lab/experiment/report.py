@@ -177,8 +177,8 @@ def picture_of(comparison: Comparison) -> Picture:
         if status != "diverged" and outcome.rows:
             of = begun if status == "interrupted" else ended
             of.setdefault(outcome.label, []).append(outcome.rows)
-    labels = [entry.label for entry in suite.entries]
-    curves = {drawable(label): (begun | ended)[label] for label in labels if label in begun | ended}
+    drawn = begun | ended
+    curves = {drawable(entry.label): drawn[entry.label] for entry in suite.entries if entry.label in drawn}
     lines = comparison.lines()
     missing = [
         _counted("diverged", {line.label: line.diverged for line in lines}, len(suite.seeds)),

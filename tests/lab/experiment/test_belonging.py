@@ -116,16 +116,21 @@ def test_classes_of_ones_own_are_told_from_those_of_the_package_and_their_caches
     suite = SUITE.replace("quadratics(", f"{own}:Cached(").replace("topk(k=1)", f"{own}:TopK(k=1)")
     suite = (
         suite.replace("k=1)", "k=1), gamma=0.1")
-        .replace("k=2)", "k=2), gamma=0.1")
+        .replace("topk(k=2)", f"layered(rules={{'*': {own}:TopK(k=2)}}), gamma=0.1")
         .replace('"gd"', '"gd(gamma=0.1)"')
     )
     compare(parse_suite(suite), out)
     assert len(compare(parse_suite(suite), out, resume=True).outcomes) == len(mpicomp.load(out).outcomes) == 6
-    changed = suite.replace("TopK(k=1)", "TopK(k=3)")
-    (out / "suite.toml").write_text(changed)
-    refused(
-        out, r"one/seed-0 holds a run with method = EF21\(C=TopK\(k=1\), .* has EF21\(C=TopK\(k=3\),", changed
-    )
+    for was, said in (
+        (
+            "TopK(k=1)",
+            r"one/seed-0 holds a run with method = EF21\(C=TopK\(k=1\), .* has EF21\(C=TopK\(k=3\),",
+        ),
+        ("TopK(k=2)", r"two/seed-0 holds a run .*\(C=Layered\({'\*': TopK\(k=2\)}\), .* TopK\(k=3\)}\),"),
+    ):
+        changed = suite.replace(was, "TopK(k=3)")
+        (out / "suite.toml").write_text(changed)
+        refused(out, said, changed)
 
 
 def test_a_step_that_tuning_chose_is_no_other_method(made):
