@@ -15,6 +15,7 @@ import os
 import platform
 import re
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -141,7 +142,7 @@ def _is_possible(row: Row) -> bool:
 
 
 # The entries that are read from the two JSON files, and their types.  Older versions wrote fewer.
-_FACTS = {"config": dict, "asked": dict, "resumed": list, "lost": list}
+_FACTS = {"config": dict, "asked": dict, "code": dict, "resumed": list, "lost": list}
 _SUMMARY = {"status": str, "method": str, "problem": str, "ranks": int, "rounds": int, "set_up_bytes": int}
 
 
@@ -200,6 +201,15 @@ def check_agree(folder: Path, rows: list[Row], summary: Mapping[str, Any]) -> No
             f"{folder}/rows.csv and summary.json are of two runs: after round {summary['rounds']} {wrong} is "
             f"{held[wrong]} in one and {summary[wrong]} in the other. Put the files of one run back."
         )
+
+
+def changed_code(facts: Mapping[str, Any], code: Mapping[str, str]) -> str:
+    """The files of ``code`` that had other code in the run with these ``facts``; "" for none.
+
+    Both have hashes by a file's name, ``code_of`` classes of one's own.
+    """
+    held = facts.get("code", {})
+    return ", ".join(name for name, hash in code.items() if held.get(name, hash) != hash)
 
 
 def check_claim(folder: Path, what: str, found: bool, resume: bool | None) -> None:
@@ -314,7 +324,14 @@ class Recorder:
         if self.rows and not is_due(self.rows[-1].round):
             self.rows.pop()
         if round is not None:  # only here: a refused resume must change no file
-            before = read_facts(self.folder).get("resumed", [])
+            facts = read_facts(self.folder)
+            before = facts.get("resumed", [])
+            if changed := changed_code(before[-1] if before else facts, self._facts.get("code", {})):
+                warnings.warn(
+                    f"{changed} has changed since the rounds before {round} of {self.folder} were done: the "
+                    "rounds from there on follow the code of today.",
+                    stacklevel=2,
+                )
             self.amend({"resumed": [*before, self._facts]})
         table = ",".join(_TYPES) + "\n" + "".join(_line(row) for row in self.rows)
         write_atomically(path, table.encode())  # atomic: the old rows stay until the new file is complete

@@ -29,6 +29,7 @@ from mpicomp.runtime.loop import Loop
 from mpicomp.runtime.measure import Measurement
 from mpicomp.runtime.observation import FULL, Observation
 from mpicomp.runtime.record import Recorder, Row, describe_machine, read_summary
+from mpicomp.text.own_classes import code_of
 
 GROWTH = 1e12  # diverged if |∇f|² > GROWTH * max(1, mean |∇f_i(x⁰)|²)
 
@@ -111,6 +112,7 @@ class Session:
         facts = {
             "config": self.config,
             "asked": {"method": repr(method), **asdict(limits), **asdict(observation)},
+            "code": t.ask_server(lambda: code_of(method, problem)),
             "shard_sizes": t.ask_server(lambda: problem.shard_sizes(t.n)),
             "command": sys.argv,
             "ranks": t.ranks,

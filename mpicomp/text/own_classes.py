@@ -11,14 +11,16 @@ an import: one that was typed, or a suite that is run.  Folders of results are r
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import is_dataclass
+from hashlib import sha256
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -114,6 +116,32 @@ def reference(cls: type) -> str | None:
         return f"{cls.__module__}:{cls.__name__}"
     script = getattr(module, "__file__", None)
     return None if script is None else f"{os.path.relpath(script)}:{cls.__name__}"
+
+
+def classes_of_ones_own(known: object) -> set[type]:
+    """The user's own classes in ``known``: of a method, problem or compressor, and of those in its fields."""
+    found: set[type] = set()
+    if isinstance(known, Problem | Method | Compressor):
+        if type(known).__module__.partition(".")[0] != "mpicomp":
+            found = {type(known)}
+        known = vars(known)
+    inside = known.values() if isinstance(known, dict) else known if isinstance(known, tuple) else ()
+    return found.union(*map(classes_of_ones_own, inside))
+
+
+def code_of(*known: object) -> dict[str, str]:
+    """A hash of the code of each file that has one of the ``classes_of_ones_own``, by the file's name.
+
+    Comments and blank lines do not change it.  Files that such a file imports are not in it.
+    """
+    classes = set().union(*map(classes_of_ones_own, known))
+    modules = [sys.modules.get(cls.__module__) for cls in classes]
+    files = {Path(file) for module in modules if (file := getattr(module, "__file__", None)) is not None}
+    code = {}
+    for file in sorted(files):
+        with suppress(OSError, ValueError, SyntaxError):  # it is not there any more, or is no source
+            code[file.name] = sha256(ast.dump(ast.parse(file.read_bytes())).encode()).hexdigest()
+    return code
 
 
 def _kind(cls: object) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +11,11 @@ from typing import Any, TypeVar
 
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.former import present_config
-from mpicomp.compressors import Compressor
 from mpicomp.lab.experiment.suite import Entry, Suite
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.text.config import parse_method, parse_problem
-from mpicomp.text.own_classes import reference, without_imports
+from mpicomp.text.own_classes import classes_of_ones_own, reference, without_imports
 from mpicomp.text.unimported import UnimportedMethod, UnimportedProblem
 
 T = TypeVar("T", Problem, Method)
@@ -57,7 +56,7 @@ def _read(parse: Callable[[str], T], text: str | None, like: Problem | Method) -
     """
     if text is None:
         return None
-    for cls in set(_own_classes(like)):
+    for cls in classes_of_ones_own(like):
         if (own := reference(cls)) is None:  # nobody else can import it
             return None
         text = re.sub(rf"\b{cls.__name__}\(", f"{own}(", text)
@@ -65,13 +64,3 @@ def _read(parse: Callable[[str], T], text: str | None, like: Problem | Method) -
         known = parse(text)
         return None if isinstance(known, UnimportedMethod | UnimportedProblem) else known
     return None
-
-
-def _own_classes(known: object) -> Iterator[type]:
-    """The user's own classes in the fields of ``known``, in their fields and so on, and its own."""
-    if isinstance(known, Problem | Method | Compressor):
-        if type(known).__module__.partition(".")[0] != "mpicomp":
-            yield type(known)
-        known = vars(known)
-    for inside in known.values() if isinstance(known, dict) else known if isinstance(known, tuple) else ():
-        yield from _own_classes(inside)

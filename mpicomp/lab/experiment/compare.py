@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
@@ -44,10 +45,11 @@ from mpicomp.problems.base import constants_of, fingerprint_of, parts_of
 from mpicomp.runtime.alike import as_text, refuse_other_call, refuse_unlike
 from mpicomp.runtime.loop import start_of
 from mpicomp.runtime.placement import Placement
-from mpicomp.runtime.record import Row, read_facts, remove_run
+from mpicomp.runtime.record import Row, changed_code, read_facts, remove_run
 from mpicomp.runtime.result import Run
 from mpicomp.runtime.rounds import check_device
 from mpicomp.runtime.run import left_in_order, run
+from mpicomp.text.own_classes import code_of
 from mpicomp.transports import Transport, connect
 
 
@@ -312,7 +314,8 @@ def _cleared(folder: Path, method: Method, suite: Suite) -> bool:
     Raises ``RecordError`` if the folder holds a finished run of another method, step size or limit.
     """
     if finished(folder):
-        held = present_config(read_facts(folder).get("asked", {}))
+        facts = read_facts(folder)
+        held = present_config(facts.get("asked", {}))
         wanted = {"method": repr(method)} | suite.limits()
         for name, value in held.items():
             if name in wanted and value != wanted[name]:
@@ -320,6 +323,12 @@ def _cleared(folder: Path, method: Method, suite: Suite) -> bool:
                     f"{folder} holds a run with {name} = {value}, and the comparison now has {wanted[name]}. "
                     "Delete that folder, or choose another --out."
                 )
+        if changed := changed_code(facts, code_of(method, suite.problem)):
+            warnings.warn(
+                f"{changed} has changed since runs in {folder.parent}, which are kept: delete their folders "
+                "to run them again.",
+                stacklevel=2,
+            )
         return False
     remove_run(folder)
     return True

@@ -6,10 +6,13 @@ import json
 import shutil
 import subprocess
 import sys
+import warnings
 
 import pytest
 
+from mpicomp import compare, run
 from mpicomp.lab.experiment.results import read_comparison
+from mpicomp.text.config import parse_method, parse_problem
 from tests.support import own_file
 from tests.support.launching import mpicomp
 
@@ -68,6 +71,36 @@ def test_a_comparison_its_tuning_its_resume_and_its_figure(here):
     (label,) = held.tunings
     assert label == "mine:Plain(C=./mine.py:First(k=4), gamma=theory*0.25)"
     assert len(held.outcomes) == 4 and all(o.summary["status"] == "rounds" for o in held.outcomes)
+
+
+def test_code_that_has_changed_since_is_named(here):
+    """Not comments; and with what the last resume had, which has said so."""
+    method, problem = parse_method(RUN[3]), parse_problem(RUN[1])
+
+    def go_on(rounds, **options):
+        run(method, problem, workers=2, rounds=rounds, out="run", **options)
+
+    def compare_on():
+        compare([method], problem, workers=2, rounds=3, seeds=[0], out="both", resume=None)
+
+    go_on(1)
+    compare_on()
+    append(here / "mine.py", "# a comment\n\n")
+    with warnings.catch_warnings(action="error"):
+        go_on(2, resume=True)
+        compare_on()
+    append(here / "mine.py", "PI = 3\n")
+    with pytest.warns(UserWarning, match="^mine.py has changed since the rounds before 2 of run were done: "):
+        go_on(3, resume=True)
+    with pytest.warns(UserWarning, match="^mine.py has changed since runs in both/.*, which are kept: "):
+        compare_on()
+    with warnings.catch_warnings(action="error"):
+        go_on(4, resume=True)
+
+
+def append(path, text):
+    with open(path, "a") as file:
+        file.write(text)
 
 
 def test_submit_shows_the_text(here):
