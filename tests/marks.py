@@ -8,6 +8,8 @@ everything.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 # Tests that start ranks, processes that signals end, and scripts of batch jobs.
 JOBS = (
     "cluster",
@@ -86,7 +88,6 @@ SMOKE = (
     "transports/test_mpi.py::test_a_killed_rank_ends_the_job[2]",
     "transports/test_mpi.py::test_a_message_of_the_wrong_length_is_refused_once_and_every_rank_ends[short-truncated-4]",
     "transports/test_mpi.py::test_a_user_error_is_said_once_and_every_rank_ends",
-    "transports/test_mpi.py::test_every_method_and_compressor_gives_the_same_bits_and_bytes[2-sharded-4]",
     "transports/test_mpi.py::test_every_method_and_compressor_gives_the_same_bits_and_bytes[4-observed]",
     "transports/test_mpi.py::test_the_command_starts_ranks_itself_or_finds_itself_on_them",
 )
@@ -126,6 +127,8 @@ SLOW = (
     "lab/bench/test_images.py::test_the_rows_are_the_sizes",
     "lab/bench/test_train.py",
     "lab/cli/test_own_classes.py::test_a_comparison_its_tuning_its_resume_and_its_figure",
+    "lab/cli/test_plausible_input.py::test_a_suite_that_can_be_read_once_is_for_one_process",
+    "lab/cli/test_plausible_input.py::test_a_terminal_without_unicode_gets_what_it_can_show",
     "lab/experiment/test_continued.py",
     "lab/experiment/test_costs.py",
     "lab/experiment/test_drawing.py::test_plot_redraws",
@@ -141,7 +144,12 @@ SLOW = (
     "lab/experiment/test_scripting.py::test_a_step_of_numpys_is_tuned_and_continued",
     "lab/experiment/test_scripting.py::test_runs_of_one_method_with_other_blocks_or_another_start_are_not_one_curve",
     "lab/experiment/test_study.py::test_panels_of_a_study",
+    "lab/experiment/test_study.py::test_tables_and_figure_of_a_study",
+    "lab/experiment/test_study.py::test_the_table_has_the_columns_that_the_figure_shows",
     "lab/experiment/test_trials.py",
+    "lab/experiment/test_unimported.py::test_looking_at_a_record_imports_nothing",
+    "lab/experiment/test_unimported.py::test_looking_at_a_study_imports_nothing",
+    "lab/experiment/test_unimported.py::test_resuming_what_somebody_else_has_begun_imports_nothing",
     "loops/test_aggregator.py::test_a_descent_of_every_pair_is_the_run",
     "loops/test_aggregator.py::test_estimate_and_step_of_every_pair_are_the_run",
     "loops/test_device.py::test_blocks_that_leave_early_are_the_same",
@@ -151,6 +159,7 @@ SLOW = (
     "methods/test_adiana_convex.py::test_the_rate_is_the_theorems",
     "methods/test_arctopk.py::test_it_converges_linearly_on_heterogeneous_quadratics_with_theory_s_step",
     "methods/test_arctopk.py::test_noise_is_averaged_over_workers",
+    "methods/test_auto_noisy.py::test_noise_is_averaged_out",
     "methods/test_batch_steps.py::test_a_step_with_L_alone_diverges_where_the_samples_have_a_far_larger_L_ij",
     "methods/test_batch_steps.py::test_dcgd_and_diana_reach_the_neighbourhoods_of_their_theorems",
     "methods/test_batch_steps.py::test_error_feedback_has_the_bound_of_its_proof",
@@ -231,7 +240,6 @@ EXHAUSTIVE = (
 # Functions whose cases are all combinations of problems, placements and compressors.  A case all of whose
 # values earlier cases have had is slow: `make test` has each problem, each placement and each compressor.
 PRODUCTS = (
-    "lab/cli/test_plausible_input.py::test_a_terminal_without_unicode_gets_what_it_can_show",
     "loops/test_aggregator.py::test_a_descent_of_ranks_that_all_serve_is_the_run",
     "methods/test_adef.py::test_adef_is_its_transcription",
     "methods/test_adiana.py::test_adiana_is_its_transcription",
@@ -313,6 +321,6 @@ def marks_of(nodeid: str, repeats: bool = False) -> set[str]:
     """The marks of a test, by its node's id; ``repeats`` if earlier cases have had all values of this one."""
     case, function = nodeid.removeprefix("tests/"), function_of(nodeid)
     file = case.partition("::")[0]
-    named = {case, function, file, file.partition("/")[0]}
+    named = {case, function, file, *map(str, Path(file).parents)}
     marks = {mark for mark, entries in MARKS.items() if not named.isdisjoint(entries)}
     return marks | {"slow"} if repeats and function in PRODUCTS else marks

@@ -26,6 +26,7 @@ def test_smoke_jobs_are_jobs():
 
 def test_a_case_has_the_marks_of_its_function_its_file_and_its_folder():
     assert marks_of("tests/mpi/test_ranks.py::test_a[1]") == {"jobs"}
+    assert marks_of("tests/lab/jobs/test_output.py::test_a") == {"jobs"}
     assert marks_of(f"tests/{SMOKE[0]}") == {"jobs", "smoke"}
     assert marks_of("tests/methods/test_pl.py::test_b[EF21]") == {"slow"}
     assert marks_of("tests/test_marks.py::test_c") == set()

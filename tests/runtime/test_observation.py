@@ -17,7 +17,7 @@ from mpicomp.lab.experiment.run_tables import summary_table
 from mpicomp.problems import Logistic, Objective, Problem, Quadratics
 from mpicomp.runtime.observation import Observation
 from mpicomp.runtime.record import read_rows
-from tests.support.running import PROBLEM, N, every_method, interrupted, outcome, run
+from tests.support.running import PROBLEM, N, every_method, interrupted, outcome, outcome_of, run
 
 SAMPLES = Logistic(data="breast_cancer", lam=1e-3)
 AT = [1, 2, 10, 27]
@@ -172,9 +172,9 @@ def test_a_sample_is_refused_where_there_are_no_samples():
 
 @every_method
 def test_rows_without_f_have_all_the_rest(method):
-    bare, full = run(method, observe="never"), run(method)
-    assert outcome(bare)[:-1] == outcome(full)[:-1]
-    empty = [replace(row, f=None, grad_norm_sq=None) for row in outcome(full)[-1]]
+    bare, full = run(method, observe="never"), outcome_of(method)
+    assert outcome(bare)[:-1] == full[:-1]
+    empty = [replace(row, f=None, grad_norm_sq=None) for row in full[-1]]
     assert outcome(bare)[-1] == empty
 
 
@@ -295,8 +295,8 @@ def test_a_run_begins_at_the_point_that_it_is_given(method):
             return x0
 
     there = There(d=13, noise=0.4, lam=0.01)
-    assert outcome(run(method, x0=x0)) == outcome(run(method, problem=there)) != outcome(run(method))
-    assert outcome(run(method, x0=PROBLEM.x0())) == outcome(run(method))
+    assert outcome(run(method, x0=x0)) == outcome(run(method, problem=there)) != outcome_of(method)
+    assert outcome(run(method, x0=PROBLEM.x0())) == outcome_of(method)
 
 
 def test_the_starting_point_is_in_the_record_and_has_to_be_the_same_when_resumed(tmp_path):

@@ -24,6 +24,7 @@ from tests.support.running import (
     file_of,
     interrupted,
     outcome,
+    outcome_of,
     run,
 )
 
@@ -32,12 +33,11 @@ from tests.support.running import (
 @pytest.mark.parametrize("seed", range(3))
 def test_resumed_runs_are_the_uninterrupted_one(method, seed, tmp_path):
     """Bit for bit, interrupted twice at random rounds, once with a checkpoint in between."""
-    whole = run(method, rounds=40)
     first, second = sorted(np.random.default_rng(seed).choice(np.arange(1, 40), 2, replace=False).tolist())
     interrupted(first, method, out=tmp_path / "run", checkpoint_every=3)
     interrupted(second, method, out=tmp_path / "run", resume=True, checkpoint_every=3)
     last = run(method, out=tmp_path / "run", resume=True, checkpoint_every=3)
-    assert outcome(last) == outcome(whole)
+    assert outcome(last) == outcome_of(method)
     assert read_rows(tmp_path / "run" / "rows.csv") == last.rows
     assert last.rows[-1].seconds > 0
 
@@ -47,9 +47,9 @@ def test_resumed_runs_are_the_uninterrupted_one(method, seed, tmp_path):
 def test_gradients_of_another_precision_than_x_are_resumed_too(method, own, given, tmp_path):
     """Their checkpoints had records in the precision of the gradients, and could never be loaded."""
     problem = Rounded(own, given)
-    whole = run(method, problem)
+    uninterrupted = run(method, problem)
     run(method, problem, rounds=7, out=tmp_path / "run")
-    assert outcome(run(method, problem, out=tmp_path / "run", resume=True)) == outcome(whole)
+    assert outcome(run(method, problem, out=tmp_path / "run", resume=True)) == outcome(uninterrupted)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -26,6 +27,12 @@ def run(method=METHOD, problem=PROBLEM, workers=N, transport=None, **options):
     """A run of 40 rounds in one process with a row every 10, or with other options of ``mpicomp.run``."""
     options = {"rounds": 40, "every": 10, "seed": 3} | options
     return mpicomp.run(method, problem, workers=workers, transport=transport or Local(workers), **options)
+
+
+@cache
+def outcome_of(method):
+    """The ``outcome`` of ``run(method)``."""
+    return outcome(run(method))
 
 
 def interrupted(at: int, /, *args, **options):
