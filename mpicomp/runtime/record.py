@@ -120,8 +120,9 @@ def read_rows(path: Path) -> list[Row]:
     for line in lines:
         try:
             row = Row(**{name: kind(line[name]) for name, kind in _TYPES.items() if name in line})
-            if None in line or (rows and row.round < rows[-1].round) or not _is_possible(row):
-                raise ValueError("too many fields, a round before the last, or numbers that no run records")
+            again = bool(rows) and (row.round < rows[-1].round or row == rows[-1])
+            if None in line or again or not _is_possible(row):
+                raise ValueError("too many fields, an earlier round, or numbers that no run records")
             rows.append(row)
         except (TypeError, ValueError):
             raise RecordError(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 
@@ -152,8 +153,10 @@ def run(
     limits = Limits(rounds, target_grad_norm_sq, hold, max_bytes, max_seconds)
     observation = Observation(every, at, observe)
     limits.check_observed(observation)
-    if callback is not None and not callable(callback):
-        raise ConfigError(f"callback={callback!r}; allowed: a function of (round, row, x), or None.")
+    if callback is not None and (not callable(callback) or iscoroutinefunction(callback)):
+        raise ConfigError(
+            f"callback={callback!r}; allowed: a function of (round, row, x), not an async one, or None."
+        )
     seed = as_seed(seed)
     resume = None if resume is None else as_switch("resume", resume)
     if checkpoint_every is not None:

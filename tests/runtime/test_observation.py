@@ -283,6 +283,14 @@ def test_an_error_of_a_callback_ends_the_run():
         run(callback=3)
 
 
+def test_a_callback_that_nobody_would_await_is_refused():
+    async def never_called(round, row, x):
+        raise AssertionError("not reached")
+
+    with pytest.raises(ConfigError, match="not an async one"):
+        run(callback=never_called)
+
+
 # --- the starting point ---
 
 

@@ -21,6 +21,7 @@ ROWS = {
     "a round that is no integer": ("\n2,", "\n2.0,"),
     "a round with 5000 digits": ("\n2,", f"\n{'9' * 5000},"),
     "a round before the last": ("\n2,", "\n9,"),
+    "a row twice": (ROW, ROW + ROW),
     "bytes below 0": (",80,80,", ",-80,80,"),
     "an f that is no number": ("\n2,0.5", "\n2,high"),
     "seconds below 0": (",0.001,", ",-0.001,"),
@@ -63,7 +64,8 @@ FACTS = {
         '{"config": []}', '{"config": {"problem": 5}}', '{"config": {"workers": "0"}}',
         '{"config": {"workers": "x"}}', '{"config": {"workers": 2}}',
         '{"asked": "x"}', '{"asked": {"method": 1}}',
-        '{"resumed": {}}', '{"lost": 3}', "[]", "5", "{", "\udcff", DEEP, f'{{"config": {DEEP}',
+        '{"code": []}', '{"resumed": {}}',
+        '{"lost": 3}', "[]", "5", "{", "\udcff", DEEP, f'{{"config": {DEEP}',
     ],
     "summary.json": [
         '{"status": 5}', '{"status": ["target"]}', '{"status": "target", "ranks": [1]}',
