@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.files import present
 from mpicomp.lab.cli.options import (
     OPTIONS,
     PLACE,
@@ -290,4 +291,10 @@ def launch_(ranks: int, on_failure: str, script: tuple[str, ...]) -> int:
     Starts mpirun with mpicomp's settings and one thread a rank, or as many as OMP_NUM_THREADS says.  The
     script's own arguments follow it, as in `mpicomp launch --ranks 4 train.py --epochs 3`.
     """
+    file = script[0]
+    if not file.startswith("-") and not present(Path(file), ConfigError):
+        raise ConfigError(
+            f"no such file: {file}. launch runs a script, as in `mpicomp launch --ranks {ranks} train.py`, "
+            "without `python` before it, or a module: `-m train`."
+        )
     return launch(ranks, ["-m", "mpicomp.lab.jobs.script", *script], survive=ON_FAILURE[on_failure])

@@ -10,12 +10,14 @@ import sys
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import mpicomp
 from mpicomp import GD
 from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.data import fetch
 from mpicomp.images import ImageModel
+from mpicomp.lab.cli.root import cli
 from mpicomp.lab.experiment import suite_file
 from mpicomp.lab.experiment.report import plot_files, publish
 from mpicomp.lab.experiment.study import load_file, parse
@@ -220,6 +222,15 @@ def test_a_run_without_rows_is_not_drawn(tmp_path):
     (tmp_path / "run" / "rows.csv").unlink()
     with pytest.raises(RecordError, match=r"cannot read .*rows\.csv: No such file"):
         plot_files([tmp_path / "run"])
+
+
+@pytest.mark.parametrize("first", ["nosuch.py", "python", "mpicomp"])
+def test_a_script_that_is_not_there_is_refused_once(first, tmp_path, monkeypatch):
+    """Not by each rank."""
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli, ["launch", "--ranks", "2", first, "run"])
+    assert isinstance(done.exception, ConfigError)
+    assert str(done.exception).startswith(f"no such file: {first}. launch runs a script, as in ")
 
 
 TAKE_A_FOLDER = {
