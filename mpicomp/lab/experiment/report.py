@@ -154,6 +154,8 @@ def _target(folder: Path, path: str | Path | None, format: str | None) -> Path:
     if path is None:
         return folder / f"figure.{format or 'png'}"
     path = as_path("path", path, "file")
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder: name a file, such as {path / 'figure.png'}.")
     if not path.suffix:
         return path.with_name(f"{path.name}.{format or 'png'}")
     if format is None or path.suffix == f".{format}":
