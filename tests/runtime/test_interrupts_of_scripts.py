@@ -234,6 +234,9 @@ prterun has exited due to process rank 0 with PID 0 on node vm calling
 terminated by signals sent by prterun (as reported here).
 --------------------------------------------------------------------------
 \0"""
+HYDRA = (
+    b"Abort(1) on node 0 (rank 0 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0\n"
+)
 OWN = b"-" * 74 + b"\nstep  loss\n" + b"-" * 74 + b"\n"
 
 
@@ -245,6 +248,9 @@ def test_what_mpirun_says_is_left_out_once_a_rank_has_said_it():
     ):
         for chunks in ([b"error\n", OWN, ABORT + b"more\n", ENDED + b"progress 1\r"],):
             assert copied(chunks, known) == expected, known
+    own = b"error\nAbort(3) is mine\n"
+    assert copied([own, HYDRA + b"more\n"], [True] * 9) == own + b"more\n"
+    assert copied([own, HYDRA + b"more\n"], [False] * 9) == own + HYDRA + b"more\n"
 
 
 def test_before_the_end_each_byte_passes_at_once():

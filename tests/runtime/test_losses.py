@@ -14,6 +14,7 @@ from mpicomp import GD, PPMARINA, RandK
 from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.lab.experiment.run_tables import summary_table
+from mpicomp.lab.jobs.launcher import find_launcher
 from mpicomp.problems.base import Array, Objective, Problem
 from mpicomp.runtime.record import read_rows
 from mpicomp.text.config import parse_method, parse_problem
@@ -26,6 +27,16 @@ from tests.support.rank_loss import Died, Losing, lose, outlive
 from tests.support.running import outcome
 
 LOSSES = {11: [2, 5], 20: [0]}
+
+
+@pytest.fixture(autouse=True)
+def _ulfm(request):
+    """A job whose rank dies ends, but for Open MPI 5 with ULFM."""
+    if request.node.get_closest_marker("jobs") is not None:
+        try:
+            find_launcher().surviving()
+        except ConfigError as error:
+            pytest.skip(str(error))
 
 
 @dataclass(frozen=True)

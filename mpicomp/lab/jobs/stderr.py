@@ -1,4 +1,4 @@
-"""Pass on mpirun's standard error, without its paragraphs on the job's end if the user knows why."""
+"""Pass on mpirun's standard error, without what it says of the job's end if the user knows why."""
 
 from __future__ import annotations
 
@@ -7,24 +7,30 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 
-# Open MPI's paragraphs stand between lines of dashes, and some end with a zero byte.
+# Open MPI's paragraphs stand between lines of dashes, and some end with a zero byte.  MPICH has one line.
 _LINE = b"-" * 74 + b"\n"
-_PARAGRAPH = re.compile(_LINE + rb"(?:MPI_ABORT was|prterun|mpirun|Primary job) [\s\S]*?\n" + _LINE + rb"\0?")
+_BEGIN = re.compile(_LINE + rb"|^Abort\(", re.MULTILINE)
+_ON_THE_END = re.compile(
+    _LINE + rb"(?:MPI_ABORT was|prterun|mpirun|Primary job) [\s\S]*?\n" + _LINE + rb"\0?"
+    rb"|^Abort\(\d+\) on node .*: application called MPI_Abort\(.*\n",
+    re.MULTILINE,
+)
 
 
 def pass_on(source: int, target: int, known: Callable[[], bool]) -> None:
     """Copy from the descriptor ``source`` to ``target``, until it ends.
 
     known  returns whether the user knows why the job ends: a rank has printed the reason, or the user has
-           ended the job.  Then Open MPI's paragraphs, which would repeat it, are left out
+           ended the job.  Then mpirun's own words on it are left out
     """
     held = b""
     while chunk := os.read(source, 2**16):
         held += chunk
-        paragraph = held.find(_LINE) if known() else -1
-        ready, held = (held, b"") if paragraph < 0 else (held[:paragraph], held[paragraph:])
+        begin = _BEGIN.search(held) if known() else None
+        start = len(held) if begin is None else begin.start()
+        ready, held = held[:start], held[start:]
         _write(target, ready)
-    _write(target, _PARAGRAPH.sub(b"", held))
+    _write(target, _ON_THE_END.sub(b"", held))
 
 
 def _write(target: int, text: bytes) -> None:
