@@ -11,8 +11,6 @@ vectors is also run by MPI_Allreduce, whose sums, and so the last bits of iterat
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, fields, replace
 from math import inf
@@ -22,11 +20,11 @@ from typing import Any
 from mpicomp.averaging.allreduce import sums
 from mpicomp.base.cores import cores
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
-from mpicomp.base.interpreter import interpreter
 from mpicomp.base.units import human_rate
 from mpicomp.compressors import Compressor, Identity, Lossless
 from mpicomp.lab.bench.cost_model import DUPLEX, Costs, Link, break_even, crossing, latency_of, time_of
 from mpicomp.lab.bench.hosts import IN_FRAGMENTS, Hosts, open_mpi
+from mpicomp.lab.bench.job import rows_of
 from mpicomp.lab.bench.timed_run import costs, timed_run
 from mpicomp.lab.experiment.suite import Entry, Suite
 from mpicomp.lab.experiment.tuning import tune
@@ -224,16 +222,7 @@ def _across(hosts: Hosts, suite: Suite, c: Contender, seed: int, rounds: int) ->
     asked: dict[str, Any] = {"method": to_text(c.method), "problem": to_text(suite.problem)}
     asked |= {"workers": suite.workers, "rounds": rounds, "every": rounds, "seed": seed, "server": c.server}
     before = sum(link.received for link in hosts.traffic())
-    done = subprocess.run(
-        [*hosts.mpirun(), *interpreter("-m", "mpicomp.lab.bench.timed_run", json.dumps(asked))],
-        env=hosts.environment(),
-        capture_output=True,
-        text=True,
-        start_new_session=True,
-    )
-    if done.returncode != 0 or not done.stdout.strip():
-        raise MpicompError(f"{c.label}: across the hosts it ended with {done.returncode}.\n{done.stderr}")
-    summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    (summary,) = rows_of("timed_run", asked, hosts.n, hosts, f"{c.label}: across the hosts it")
     received = sum(link.received for link in hosts.traffic()) - before
     if received < sum(summary["mpi_bytes_sent"]):
         raise MpicompError(f"{c.label}: the messages did not go over the links between the hosts.")
