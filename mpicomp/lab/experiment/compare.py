@@ -25,7 +25,7 @@ from mpicomp.base.errors import (
 from mpicomp.base.files import as_path, as_path_or_none, write_json
 from mpicomp.base.former import present_config
 from mpicomp.lab.experiment.averaged import averaged_by
-from mpicomp.lab.experiment.outcome import Outcome
+from mpicomp.lab.experiment.lines import Outcome
 from mpicomp.lab.experiment.results import (
     Comparison,
     finish_comparison,

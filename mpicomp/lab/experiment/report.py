@@ -22,8 +22,7 @@ from mpicomp.base.files import as_path, os_errors_as, present, write_json, write
 from mpicomp.lab.experiment.averaged import averaged, averaged_in
 from mpicomp.lab.experiment.canvas import drawable, save
 from mpicomp.lab.experiment.figure import SEEDS, Picture, draw, draw_all, pages
-from mpicomp.lab.experiment.lines import Line
-from mpicomp.lab.experiment.outcome import Outcome
+from mpicomp.lab.experiment.lines import Line, Outcome
 from mpicomp.lab.experiment.results import (
     Comparison,
     Record,

@@ -34,8 +34,7 @@ from mpicomp.base.files import check_own, os_errors_as, present, read_json, writ
 from mpicomp.base.html import html_table
 from mpicomp.lab.experiment.averaged import averaged_in
 from mpicomp.lab.experiment.belonging import check_belongs
-from mpicomp.lab.experiment.lines import Line, lines_of
-from mpicomp.lab.experiment.outcome import Outcome
+from mpicomp.lab.experiment.lines import Line, Outcome, lines_of
 from mpicomp.lab.experiment.start import fingerprint, starting_point
 from mpicomp.lab.experiment.study import Case, Study, load_file
 from mpicomp.lab.experiment.suite import Entry, Suite
