@@ -93,9 +93,9 @@ def _draw_into(
 
 def _draw_study(title: str, pictures: list[Picture]) -> list[Any]:
     """The figures of a study: one, or several where one would have too many panels."""
-    if not any(picture.curves for picture in pictures):
-        raise RecordError("there is nothing to draw: every run diverged.")
     drawn = [page for page in pages(pictures) if any(picture.curves for picture in page)]
+    if not drawn:
+        raise RecordError("there is nothing to draw: every run diverged.")
     return [draw_all(title, page) for page in drawn]
 
 
