@@ -163,7 +163,7 @@ def _tuned(suite: Suite, entry: Entry, say: Say) -> Method:
             raise KeyboardInterrupt
         return done
 
-    tuning = tune(entry.method, entry.tune, suite.seeds_to_tune, suite.max_bytes, attempt, suite.ends)
+    tuning = tune(entry.method, entry.tune, suite.seeds_to_tune, attempt, suite.ends)
     return entry.method.with_step(tuning.best.gamma)
 
 

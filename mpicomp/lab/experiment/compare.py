@@ -259,7 +259,7 @@ class _Job:
             return self._run(scaled, seed, what, max_bytes=max_bytes)
 
         suite = self.suite
-        return tune(entry.method, entry.tune, suite.seeds_to_tune, suite.max_bytes, attempt, suite.ends)
+        return tune(entry.method, entry.tune, suite.seeds_to_tune, attempt, suite.ends)
 
     def _record(self, entry: Entry, method: Method, seed: int) -> None:
         """Run ``method`` into its folder, if there is one, unless the folder holds that run already."""
