@@ -126,10 +126,11 @@ def fastest(timings: list[Timing], name: str) -> Timing | None:
 def contenders(suite: Suite, say: Say, server: str = "sharded") -> list[Contender]:
     """The suite's methods, and for each one that compresses the same method with dense float32 messages.
 
-    Methods that the suite asks to tune are tuned in this process.  Each is averaged as ``server`` says.  A
-    method without compression is also timed with MPI_Allreduce, if that can sum its messages.
+    Each is averaged as ``server`` says.  Methods that the suite asks to tune are tuned in this process, and
+    averaged so too: TopK acts on each block, for which the best step may be another one.  A method without
+    compression is also timed with MPI_Allreduce, if that can sum its messages.
     """
-    methods = {entry.label: _tuned(suite, entry, say) for entry in suite.entries}
+    methods = {entry.label: _tuned(suite, entry, say, server) for entry in suite.entries}
     added: list[Contender] = []
     for label, method in list(methods.items()):
         plain = uncompressed(method)
@@ -152,13 +153,14 @@ def _dense(label: str, method: Method, server: str) -> Iterator[Contender]:
         yield Contender(f"{label}{BY_ALLREDUCE}", method, None, "allreduce")
 
 
-def _tuned(suite: Suite, entry: Entry, say: Say) -> Method:
+def _tuned(suite: Suite, entry: Entry, say: Say, server: str) -> Method:
     if entry.tune is None:
         return entry.method
 
     def attempt(method: Method, seed: int, max_bytes: int | None) -> Run:
         say(f"tuning {entry.label}: step {method.step}")
-        done = run(method, suite.problem, seed=seed, **suite.limits() | {"max_bytes": max_bytes})
+        options = suite.limits() | {"max_bytes": max_bytes, "server": server}
+        done = run(method, suite.problem, seed=seed, **options)
         if done.status == "interrupted":
             raise KeyboardInterrupt
         return done

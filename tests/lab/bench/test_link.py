@@ -259,6 +259,21 @@ def test_a_step_size_is_tuned_in_this_process():
     assert min(tried) < found["natural"].method.step < max(tried)
 
 
+def test_a_step_size_is_tuned_with_the_ranks_that_average_when_it_is_timed():
+    """TopK acts on each of their blocks: 32 times the theory's step, the root's best, diverges there."""
+    suite = parse_suite(
+        'problem = "quadratics(d=30)"\nworkers = 2\nrounds = 300\nevery = 10\ntarget_grad_norm_sq = 1e-2\n'
+        '[[method]]\nlabel = "EF21"\nmethod = "ef21(topk(k=3), gamma=theory*4)"\ntune = [0, 1]\n'
+    )
+    steps = {}
+    for server in ("shared", "sharded"):
+        (own,) = (c for c in contenders(suite, lambda said: None, server) if c.label == "EF21")
+        ((_, runs),) = runs_alone(suite, [own], lambda said: None)
+        assert runs[0].status == "target"
+        steps[server] = own.method.step
+    assert steps["shared"] == "theory*32" != steps["sharded"]
+
+
 def made_up(label: str, plain: str | None, rate: float, rounds: int, costs: Costs) -> Timing:
     """A timing that is what the model of the root says."""
     seconds = rounds * round_time(costs, Link(rate, 1e-4), 4, sharing=2.0).total
