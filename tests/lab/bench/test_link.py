@@ -11,7 +11,7 @@ import pytest
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.units import human_rate, human_time, parse_rate, parse_time
 from mpicomp.compressors import PermK, RandK
-from mpicomp.lab.bench import hosts
+from mpicomp.lab.bench import hosts, linkreport
 from mpicomp.lab.bench.cost_model import (
     EAGER,
     HEADERS,
@@ -38,7 +38,7 @@ from mpicomp.lab.bench.link import (
     runs_alone,
     uncompressed,
 )
-from mpicomp.lab.bench.linkreport import Results, tables
+from mpicomp.lab.bench.linkreport import Results, publish, tables
 from mpicomp.lab.bench.predict import FEW, MANY, MORE, _down, _server, _up, forecast, given
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.methods import EF21, GD, M3, MARINA, MARINAP
@@ -350,6 +350,17 @@ def test_the_tables_and_json_of_a_comparison():
     lines = [json.loads(json.dumps(row)) for row in results.to_json()]
     assert [line["kind"] for line in lines] == ["timing"] * 6 + ["break-even"] * 2
     assert lines[0]["costs"]["up"] == 4e5
+
+
+def test_where_no_method_meets_the_target_there_is_no_figure(tmp_path, monkeypatch):
+    suite, found, said = parse_suite(SUITE), timings([1e8, 1e9]), []
+    monkeypatch.setattr(linkreport, "time_on_links", lambda *_: found)
+    publish(suite, [1e8, 1e9], 0.0, tmp_path, said.append)
+    assert (tmp_path / "link.png").stat().st_size > 10_000 and not said
+    found = [replace(t, status="rounds") for t in found]
+    publish(suite, [1e8, 1e9], 0.0, tmp_path, said.append)
+    assert "| > 200 |" in (tmp_path / "link.md").read_text() and not (tmp_path / "link.png").exists()
+    assert said == ["no method of the suite met the target: there is no figure"]
 
 
 def test_a_dense_method_counts_as_fast_as_it_is_by_allreduce():
