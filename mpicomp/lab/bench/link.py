@@ -27,7 +27,7 @@ from mpicomp.lab.bench.hosts import IN_FRAGMENTS, Hosts, open_mpi
 from mpicomp.lab.bench.job import rows_of
 from mpicomp.lab.bench.timed_run import costs, timed_run
 from mpicomp.lab.experiment.suite import Entry, Suite
-from mpicomp.lab.experiment.tuning import tune
+from mpicomp.lab.experiment.tuning import check_moves, tune
 from mpicomp.methods import Method
 from mpicomp.runtime.result import Run
 from mpicomp.runtime.run import run
@@ -201,7 +201,7 @@ def runs_alone(suite: Suite, runners: list[Contender], say: Say) -> list[tuple[C
     """Each of ``runners`` with its runs in this process, by seed.
 
     An uncompressed version that diverges with the step of the compressed one is left out.  Raises
-    ``DivergedError`` if a method of the suite diverges.
+    ``DivergedError`` if a method of the suite diverges, and ``ConfigError`` if a run ends at its start.
     """
     found = []
     for c in runners:
@@ -210,6 +210,7 @@ def runs_alone(suite: Suite, runners: list[Contender], say: Say) -> list[tuple[C
         try:
             for seed in suite.seeds:
                 known[seed] = timed_run(c.method, suite.problem, seed=seed, server=c.server, **suite.limits())
+                check_moves(known[seed], seed, f"{c.label} is not timed")
         except DivergedError as error:
             if not c.added:
                 raise DivergedError(f"{c.label}: {error}") from None

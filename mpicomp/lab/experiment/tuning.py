@@ -254,12 +254,7 @@ class _Step:
             run = self.attempt(self.method, seed, max_bytes)
         except DivergedError:
             return _End("diverged")
-        if run.rows[-1].round == 0:  # every step would do the same
-            raise ConfigError(
-                f"{type(self.method).__name__} is not tuned: its run with seed {seed} ends at its start, by "
-                f"{run.status}, where |∇f|² = {run.rows[0].grad_norm_sq:.3g}. Give limits that leave it "
-                "steps to take."
-            )
+        check_moves(run, seed, f"{type(self.method).__name__} is not tuned")
         if rose(run.rows):
             return _End("rose")
         last = tail(run.rows)
@@ -277,6 +272,15 @@ class _Step:
         costs = sum(end.costs for end in self.ends) / done
         f = sum(end.f / done for end in self.ends) if done == len(self.seeds) else inf
         return Trial(self.exponent, step, status, done, statuses.count("target"), costs, f)
+
+
+def check_moves(run: Run, seed: int, what: str) -> None:
+    """Raise ``ConfigError``, which begins with ``what``, if the run has no round: any step does the same."""
+    if run.rows[-1].round == 0:
+        raise ConfigError(
+            f"{what}: its run with seed {seed} ends at its start, by {run.status}, where "
+            f"|∇f|² = {run.rows[0].grad_norm_sq:.3g}. Give limits that leave it steps to take."
+        )
 
 
 def tail(rows: Sequence[Row]) -> list[Row]:

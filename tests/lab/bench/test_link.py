@@ -242,6 +242,15 @@ def test_an_uncompressed_version_that_diverges_is_left_out():
         runs_alone(suite, [asked, replace(added, added=False)], said.append)
 
 
+def test_a_run_that_ends_at_its_start_is_not_timed():
+    suite = replace(parse_suite(SUITE), target_grad_norm_sq=1e9)
+    asked = Contender("GD", parse_method("gd(gamma=0.5)"), None, "sharded")
+    with pytest.raises(
+        ConfigError, match=r"GD is not timed: its run with seed \d ends at its start, by target"
+    ):
+        runs_alone(suite, [asked], lambda said: None)
+
+
 def test_the_table_says_that_an_uncompressed_version_diverged():
     rows = [t for t in timings([1e8]) if t.label != "plain"]
     topk = next(
