@@ -13,6 +13,7 @@ from mpicomp.base.errors import MpicompError
 from mpicomp.base.interpreter import interpreter
 from mpicomp.lab.bench.hosts import Hosts
 from mpicomp.lab.jobs.launcher import find_launcher
+from mpicomp.lab.jobs.stderr import PARAGRAPH
 
 
 def rows_of(
@@ -21,7 +22,7 @@ def rows_of(
     """Run ``python -m MODULE ASKED``; yield each JSON object that rank 0 prints, as soon as it does.
 
     There is one rank on each of ``hosts``; None: all ranks are on this host.  Raises ``MpicompError``, which
-    begins with ``what``, if the ranks fail.
+    begins with ``what``, if the ranks fail; it ends with what they have printed as the reason.
     """
     program = interpreter("-m", f"mpicomp.lab.bench.{module}", json.dumps(asked))
     if hosts is None:
@@ -29,7 +30,7 @@ def rows_of(
         command, environment = launcher.command(ranks, *program), launcher.environment() | os.environ
     else:
         command, environment = [*hosts.mpirun(), *program], hosts.environment()
-    with TemporaryFile("w+") as errors:
+    with TemporaryFile() as errors:
         with Popen(
             command, env=environment, stdout=PIPE, stderr=errors, text=True, start_new_session=True
         ) as job:
@@ -41,4 +42,5 @@ def rows_of(
                 raise
         if job.returncode != 0:
             errors.seek(0)
-            raise MpicompError(f"{what} ended with {job.returncode}.\n{errors.read()}")
+            said = PARAGRAPH.sub(b"", errors.read()).decode(errors="replace").rstrip()
+            raise MpicompError(f"{what} ended with {job.returncode}.\n{said}")

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 # Open MPI's paragraphs stand between lines of dashes, and some end with a zero byte.
 _LINE = b"-" * 74 + b"\n"
-_PARAGRAPH = re.compile(_LINE + rb"(?:MPI_ABORT was|prterun|mpirun|Primary job) [\s\S]*?\n" + _LINE + rb"\0?")
+PARAGRAPH = re.compile(_LINE + rb"(?:MPI_ABORT was|prterun|mpirun|Primary job) [\s\S]*?\n" + _LINE + rb"\0?")
 
 
 def pass_on(source: int, target: int, known: Callable[[], bool]) -> None:
@@ -24,7 +24,7 @@ def pass_on(source: int, target: int, known: Callable[[], bool]) -> None:
         paragraph = held.find(_LINE) if known() else -1
         ready, held = (held, b"") if paragraph < 0 else (held[:paragraph], held[paragraph:])
         _write(target, ready)
-    _write(target, _PARAGRAPH.sub(b"", held))
+    _write(target, PARAGRAPH.sub(b"", held))
 
 
 def _write(target: int, text: bytes) -> None:
