@@ -29,7 +29,7 @@ Entry = TypeVar("Entry", bound=Dataset | Images | ClassRows)
 
 LARGE = 2**23  # bytes; hashing a smaller set takes some hundredths of a second
 FORMAT = 1  # version of both kinds of entry; a new number starts an empty cache
-ARRAYS: dict[type, tuple[str, ...]] = {  # the names of an entry's arrays; each has a file
+ARRAYS: dict[type, tuple[str, ...]] = {  # the names of an entry's arrays, each of them a file
     Dataset: ("data", "indices", "indptr", "y"),
     Images: ("pixels", "labels"),
     ClassRows: ("X", "labels"),
@@ -112,22 +112,22 @@ def _check(key: str, sha256: str, head: tuple[object, ...], arrays: list[Any]) -
 
 def write_entry(key: str, entry: Dataset | Images | ClassRows) -> None:
     """Cache ``entry`` under ``key``.  Raises ``OSError`` if the cache folder cannot be written."""
-    facts: dict[str, Any] = {"sha256": entry.sha256}
+    arrays: tuple[Any, ...]
+    facts: dict[str, Any]
     if isinstance(entry, Dataset):
         X = entry.X
-        arrays, facts["shape"] = (X.data, X.indices, X.indptr, entry.y), X.shape
+        arrays, facts = (X.data, X.indices, X.indptr, entry.y), {"shape": X.shape}
+    elif isinstance(entry, Images):
+        arrays, facts = (entry.pixels, entry.labels), {"white": entry.white, "classes": entry.classes}
     else:
-        arrays = tuple(getattr(entry, array) for array in ARRAYS[type(entry)])
-        facts["classes"] = entry.classes
-    if isinstance(entry, Images):
-        facts["white"] = entry.white
+        arrays, facts = (entry.X, entry.labels), {"classes": entry.classes}
     folder = set_folder(key)
     aside = folder.with_name(f".{secrets.token_hex(8)}")
     aside.mkdir(parents=True)
     try:
         for array, values in zip(ARRAYS[type(entry)], arrays, strict=True):
             np.save(aside / f"{array}.npy", values)
-        (aside / "meta.json").write_text(json.dumps(facts))
+        (aside / "meta.json").write_text(json.dumps(facts | {"sha256": entry.sha256}))
         os.rename(aside, folder)
     except OSError:
         shutil.rmtree(aside, ignore_errors=True)
