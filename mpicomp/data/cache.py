@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from mpicomp.base.errors import DataError, RecordError
 from mpicomp.base.files import cache_dir, write_json
@@ -26,10 +25,15 @@ from mpicomp.data.dataset import Dataset, content_sha256
 from mpicomp.data.images import Images
 from mpicomp.data.own import ClassRows
 
-Entry = TypeVar("Entry")
+Entry = TypeVar("Entry", bound=Dataset | Images | ClassRows)
 
 LARGE = 2**23  # bytes; hashing a smaller set takes some hundredths of a second
 FORMAT = 1  # version of both kinds of entry; a new number starts an empty cache
+ARRAYS: dict[type, tuple[str, ...]] = {  # the names of an entry's arrays, each of them a file
+    Dataset: ("data", "indices", "indptr", "y"),
+    Images: ("pixels", "labels"),
+    ClassRows: ("X", "labels"),
+}
 
 
 def set_folder(key: str) -> Path:
@@ -42,70 +46,19 @@ def images_key(name: str) -> str:
     return f"images-{name}"
 
 
-def read_set(key: str, name: str) -> Dataset | None:
-    """The cached set ``key``, memory-mapped, under the name ``name``; None if it is not cached.
+def read_entry(kind: type[Entry], key: str, name: str) -> Entry | None:
+    """The cached entry ``key``, memory-mapped, under the name ``name``; None if it is not cached.
 
-    Raises ``DataError`` if it is damaged or cannot be read.
+    Rows with class labels have no name.  Raises ``DataError`` if the entry is damaged or cannot be read.
     """
-
-    def build(arrays: list[Any], facts: dict[str, Any]) -> Dataset:
-        data, indices, indptr, y = arrays
-        _check(key, facts["sha256"], tuple(facts["shape"]), arrays)
-        X = scipy.sparse.csr_array((data, indices, indptr), shape=tuple(facts["shape"]))
-        X.has_sorted_indices = True  # they were when written; scipy would read all of them to check
-        return Dataset(name, X, y, facts["sha256"])
-
-    return _read(key, ("data", "indices", "indptr", "y"), build)
-
-
-def write_set(key: str, dataset: Dataset) -> None:
-    """Cache a data set under ``key``.  Raises ``OSError`` if the cache folder cannot be written."""
-    X = dataset.X
-    arrays = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "y": dataset.y}
-    _write(key, arrays, {"shape": X.shape, "sha256": dataset.sha256})
-
-
-def read_images(key: str, name: str) -> Images | None:
-    """The cached set of images ``key``, memory-mapped, as ``read_set`` does for rows."""
-
-    def build(arrays: list[Any], facts: dict[str, Any]) -> Images:
-        _check(key, facts["sha256"], (arrays[0].shape, facts["white"]), arrays)
-        return Images(name, *arrays, **facts)
-
-    return _read(key, ("pixels", "labels"), build)
-
-
-def write_images(key: str, images: Images) -> None:
-    """Cache a set of images under ``key``, as ``write_set`` does for rows."""
-    arrays = {"pixels": images.pixels, "labels": images.labels}
-    _write(key, arrays, {"white": images.white, "classes": images.classes, "sha256": images.sha256})
-
-
-def read_rows(key: str) -> ClassRows | None:
-    """The cached rows with class labels ``key``, memory-mapped, as ``read_set`` does for a ``Dataset``."""
-
-    def build(arrays: list[Any], facts: dict[str, Any]) -> ClassRows:
-        _check(key, facts["sha256"], arrays[0].shape, arrays)
-        return ClassRows(*arrays, **facts)
-
-    return _read(key, ("X", "labels"), build)
-
-
-def write_rows(key: str, rows: ClassRows) -> None:
-    """Cache rows with class labels under ``key``, as ``write_set`` does for a ``Dataset``."""
-    _write(key, {"X": rows.X, "labels": rows.labels}, {"classes": rows.classes, "sha256": rows.sha256})
-
-
-def _read(
-    key: str, arrays: tuple[str, ...], build: Callable[[list[Any], dict[str, Any]], Entry]
-) -> Entry | None:
-    """Read entry ``key``: ``build(memory-mapped arrays, JSON in meta.json)``; None if it is not cached."""
     folder = set_folder(key)
     if not os.path.isdir(folder):
         return None
     try:
         facts = json.loads((folder / "meta.json").read_text())
-        return build([np.load(folder / f"{array}.npy", mmap_mode="r") for array in arrays], facts)
+        arrays = [np.load(folder / f"{array}.npy", mmap_mode="r") for array in ARRAYS[kind]]
+        _check(key, facts["sha256"], _head(kind, arrays, facts), arrays)
+        return _whole(kind, name, arrays, facts)
     except PermissionError as error:
         raise DataError(
             f"cannot read the cached set {folder}: {error.strerror}. Set MPICOMP_CACHE to another folder."
@@ -115,6 +68,26 @@ def _read(
             f"the cached set {folder} is damaged ({error}). Delete that folder; a set that was fetched is "
             "fetched again by `mpicomp data fetch`."
         ) from error
+
+
+def _head(kind: type, arrays: list[Any], facts: dict[str, Any]) -> tuple[object, ...]:
+    """What the entry's ``sha256`` is of beside its arrays."""
+    if kind is Dataset:
+        return tuple(facts["shape"])
+    shape = arrays[0].shape
+    return (shape, facts["white"]) if kind is Images else shape
+
+
+def _whole(kind: Any, name: str, arrays: list[Any], facts: dict[str, Any]) -> Any:
+    """The entry with these arrays and facts."""
+    if kind is ClassRows:
+        return kind(*arrays, **facts)
+    if kind is Images:
+        return kind(name, *arrays, **facts)
+    *sparse, y = arrays
+    X = scipy.sparse.csr_array(tuple(sparse), shape=tuple(facts["shape"]))
+    X.has_sorted_indices = True  # they were when written; scipy would read all of them to check
+    return kind(name, X, y, facts["sha256"])
 
 
 def _check(key: str, sha256: str, head: tuple[object, ...], arrays: list[Any]) -> None:
@@ -137,14 +110,24 @@ def _check(key: str, sha256: str, head: tuple[object, ...], arrays: list[Any]) -
             write_json(path, stamp)
 
 
-def _write(key: str, arrays: dict[str, NDArray[Any]], facts: dict[str, Any]) -> None:
+def write_entry(key: str, entry: Dataset | Images | ClassRows) -> None:
+    """Cache ``entry`` under ``key``.  Raises ``OSError`` if the cache folder cannot be written."""
+    arrays: tuple[Any, ...]
+    facts: dict[str, Any]
+    if isinstance(entry, Dataset):
+        X = entry.X
+        arrays, facts = (X.data, X.indices, X.indptr, entry.y), {"shape": X.shape}
+    elif isinstance(entry, Images):
+        arrays, facts = (entry.pixels, entry.labels), {"white": entry.white, "classes": entry.classes}
+    else:
+        arrays, facts = (entry.X, entry.labels), {"classes": entry.classes}
     folder = set_folder(key)
     aside = folder.with_name(f".{secrets.token_hex(8)}")
     aside.mkdir(parents=True)
     try:
-        for array, values in arrays.items():
+        for array, values in zip(ARRAYS[type(entry)], arrays, strict=True):
             np.save(aside / f"{array}.npy", values)
-        (aside / "meta.json").write_text(json.dumps(facts))
+        (aside / "meta.json").write_text(json.dumps(facts | {"sha256": entry.sha256}))
         os.rename(aside, folder)
     except OSError:
         shutil.rmtree(aside, ignore_errors=True)

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from mpicomp.base.errors import ConfigError, DataError, MpicompError, unknown
 from mpicomp.base.files import is_file, is_folder, os_errors_as, refuse_endless
 from mpicomp.data.bundled import BUNDLED, BUNDLED_IMAGES, read_bundled, read_bundled_images
-from mpicomp.data.cache import (
-    cache_dir,
-    images_key,
-    read_images,
-    read_rows,
-    read_set,
-    write_images,
-    write_rows,
-    write_set,
-)
+from mpicomp.data.cache import Entry, cache_dir, images_key, read_entry, write_entry
 from mpicomp.data.dataset import Dataset
 from mpicomp.data.files import DataFile
 from mpicomp.data.images import Images
@@ -102,15 +92,13 @@ def _load(name: str, cache: Path, stamp: Stamp | None, real_targets: bool) -> Da
         file = DataFile.of(name)
         if file.form == "libsvm":
             key = _key(name, stamp, *["real targets"] * real_targets)
-            return _cached(key, name, lambda: Dataset.of(name, *file.read(), real_targets))
+            return _cached(Dataset, key, name, lambda: Dataset.of(name, *file.read(), real_targets))
         key = _key(name, stamp, file.form, file.column, real_targets)
-        return _cached(key, name, lambda: _made(file, lambda pair: own_dataset(pair, real_targets, name)))
+        make = partial(own_dataset, real_targets=real_targets, name=name)
+        return _cached(Dataset, key, name, lambda: _made(file, make))
     if name in BUNDLED:
-        return _cached(name, name, lambda: Dataset.of(name, *read_bundled(name)))
-    dataset = read_set(name, name)
-    if dataset is None:
-        raise _absent(name, cache)
-    return dataset
+        return _cached(Dataset, name, name, lambda: Dataset.of(name, *read_bundled(name)))
+    return _fetched(Dataset, name, name)
 
 
 def _key(name: str, stamp: Stamp, *manner: object) -> str:
@@ -129,16 +117,23 @@ def _made(file: DataFile, make: Callable[[Any], Made], labelled: bool = True) ->
         raise DataError(f"{file.path}: {error}") from None
 
 
-def _cached(key: str, name: str, parse: Callable[[], Dataset]) -> Dataset:
-    """The cached set ``key``; if absent, it is parsed and cached, or kept in memory if caching fails."""
-    dataset = read_set(key, name)
-    if dataset is None:
-        dataset = parse()
-        try:
-            write_set(key, dataset)
-        except OSError:
-            return dataset
-    return read_set(key, name) or dataset
+def _cached(kind: type[Entry], key: str, name: str, parse: Callable[[], Entry]) -> Entry:
+    """The cached entry ``key``; if absent, it is parsed and cached, or kept in memory if caching fails."""
+    if (cached := read_entry(kind, key, name)) is not None:
+        return cached
+    entry = parse()
+    try:
+        write_entry(key, entry)
+    except OSError:
+        return entry
+    return read_entry(kind, key, name) or entry
+
+
+def _fetched(kind: type[Entry], key: str, name: str) -> Entry:
+    """The cached entry of a known set.  Raises ``DataError`` if it was not fetched."""
+    if (cached := read_entry(kind, key, name)) is not None:
+        return cached
+    raise DataError(f"{name} is not in the cache ({cache_dir()}). Run `mpicomp data fetch {name}` once.")
 
 
 def load_images(
@@ -167,27 +162,12 @@ def load_images(
 def _load_rows(name: str, cache: Path, stamp: Stamp, labelled: bool) -> ClassRows:
     file = DataFile.of(name)
     key = _key(name, stamp, "rows", file.form, file.column, labelled)
-    rows = read_rows(key)
-    if rows is None:
-        rows = _made(file, ClassRows.of, labelled)
-        try:
-            write_rows(key, rows)
-        except OSError:
-            return rows
-    return read_rows(key) or rows
+    return _cached(ClassRows, key, name, lambda: _made(file, ClassRows.of, labelled))
 
 
 @lru_cache(maxsize=8)
 def _load_images(name: str, cache: Path) -> Images:
-    images = read_images(images_key(name), name)
-    if images is None and name in KNOWN_IMAGES:
-        raise _absent(name, cache)
-    if images is None:
-        images = Images.of(name, *read_bundled_images(name))
-        with suppress(OSError):  # without a cache the set is parsed again next time
-            write_images(images_key(name), images)
-    return images
-
-
-def _absent(name: str, cache: Path) -> DataError:
-    return DataError(f"{name} is not in the cache ({cache}). Run `mpicomp data fetch {name}` once.")
+    key = images_key(name)
+    if name in KNOWN_IMAGES:
+        return _fetched(Images, key, name)
+    return _cached(Images, key, name, lambda: Images.of(name, *read_bundled_images(name)))

@@ -19,7 +19,7 @@ from pathlib import Path
 from mpicomp.base.errors import ConfigError, DataError, unknown
 from mpicomp.base.files import as_path, is_file, os_errors_as
 from mpicomp.data.bundled import BUNDLED
-from mpicomp.data.cache import images_key, read_images, read_set, set_folder, write_images, write_set
+from mpicomp.data.cache import images_key, read_entry, set_folder, write_entry
 from mpicomp.data.dataset import Dataset
 from mpicomp.data.idx import read_idx
 from mpicomp.data.images import Images
@@ -159,10 +159,7 @@ def fetch(name: str, source: str | Path | None = None) -> Dataset | Images:
             _check(paths[-1], name, file)
         parsed = known.parse(name, paths)
     try:
-        if isinstance(parsed, Images):
-            write_images(images_key(name), parsed)
-        else:
-            write_set(name, parsed)
+        write_entry(images_key(name) if name in KNOWN_IMAGES else name, parsed)
     except OSError as error:
         raise DataError(
             f"cannot write {set_folder(name)}: {error}. Set MPICOMP_CACHE to a folder that you can write."
@@ -171,7 +168,9 @@ def fetch(name: str, source: str | Path | None = None) -> Dataset | Images:
 
 
 def _read(name: str) -> Dataset | Images | None:
-    return read_images(images_key(name), name) if name in KNOWN_IMAGES else read_set(name, name)
+    if name in KNOWN_IMAGES:
+        return read_entry(Images, images_key(name), name)
+    return read_entry(Dataset, name, name)
 
 
 def _obtain(name: str, file: Published, source: str | Path | None, folder: Path) -> Path:

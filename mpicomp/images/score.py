@@ -1,4 +1,4 @@
-"""Score images by models, to tell images like the training images from others."""
+"""Score images by models, to tell images like the training images from others, and judge the scores."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mpicomp.base.errors import DataError
-from mpicomp.images.auroc import auroc
 from mpicomp.images.grey import GreyImages, load_grey
 from mpicomp.images.model import ImageModel
 
@@ -18,6 +17,31 @@ POOLED = 7  # rows and columns of blocks
 RIDGE = 1e-4  # added to the variances of the blocks' means, which are from 0 to 1
 
 Reals = NDArray[np.float64]
+
+
+def auroc(inside: ArrayLike, outside: ArrayLike) -> float:
+    """P(s > t) + P(s = t) / 2, for s drawn from the scores ``inside`` and t from those ``outside``.
+
+    It is 1 if every score inside is above every score outside, and 1/2 for scores without information.  The
+    counts come from one sort: m log m steps for m scores.  Infinite scores are allowed.  Raises ``DataError``
+    if a set is empty, has another shape than (m,), or has a NaN.
+
+    Source: Mann, Whitney, "On a test of whether one of two random variables is stochastically larger than
+    the other", Annals of Mathematical Statistics 1947.
+    """
+    s, t = _checked("inside", inside), np.sort(_checked("outside", outside))
+    below, up_to = np.searchsorted(t, s, side="left"), np.searchsorted(t, s, side="right")
+    return int(below.sum() + up_to.sum()) / (2 * s.size * t.size)
+
+
+def _checked(name: str, scores: ArrayLike) -> Reals:
+    array = np.asarray(scores, dtype=np.float64)
+    if array.ndim != 1 or not array.size or np.isnan(array).any():
+        raise DataError(
+            f"the scores {name} have shape {array.shape} and {int(np.isnan(array).sum())} NaN; allowed: at "
+            "least 1 number, in one axis, without NaN. Leave NaN out."
+        )
+    return array
 
 
 @dataclass(frozen=True, eq=False)

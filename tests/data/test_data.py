@@ -18,7 +18,7 @@ import pytest
 import mpicomp
 from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.data import BUNDLED, KNOWN, SPLITS, KnownSet, cache_dir, fetch, load_dataset, rows_of
-from mpicomp.data.cache import remember, set_folder, write_set
+from mpicomp.data.cache import remember, set_folder, write_entry
 from mpicomp.data.libsvm import read_libsvm
 from tests.support.launching import LIMIT
 
@@ -262,7 +262,7 @@ def test_the_same_content_under_another_name_is_one_cache_entry(tmp_path):
 
 def test_writing_an_entry_that_another_process_wrote_is_no_error():
     data = load_dataset("digits")
-    write_set("digits", data)
+    write_entry("digits", data)
     assert [path.name for path in set_folder("x").parent.iterdir()] == ["digits"]
 
 

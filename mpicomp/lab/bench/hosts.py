@@ -234,17 +234,6 @@ class Hosts:
         return f"{CONTROL}.{range(self.n)[host] + 1}"
 
 
-def to_start(program: list[str], ranks: int, hosts: Hosts | None) -> tuple[list[str], dict[str, str]]:
-    """The command and the environment that start ``program`` on ``ranks`` ranks.
-
-    There is one rank on each of ``hosts``; None: all ranks are on this host.
-    """
-    if hosts is not None:
-        return [*hosts.mpirun(), *program], hosts.environment()
-    launcher = find_launcher()
-    return launcher.command(ranks, *program), launcher.environment() | os.environ
-
-
 def open_mpi() -> Launcher:
     """The mpirun to use across hosts.  Raises ``ConfigError`` if it does not belong to Open MPI 5."""
     launcher = find_launcher()

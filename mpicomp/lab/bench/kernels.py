@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import chain, count
-from typing import Any, Protocol
+from time import perf_counter, thread_time
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -31,13 +32,15 @@ from mpicomp.compressors import (
     VaryingSteps,
 )
 from mpicomp.compressors.base import Array
+from mpicomp.kernels.threads import threads
 from mpicomp.keys import Key, clear_cached_draws
 from mpicomp.lab.bench.plain import plain
-from mpicomp.lab.bench.stopwatch import fastest
 
 WORKERS = 100  # number of workers, for PermK
 _ONE_PERCENT = 2.5758293035489004  # 1 % of standard normal entries exceed it
 _VECTORS = 4
+
+T = TypeVar("T")
 
 
 class Timed(Protocol):
@@ -117,11 +120,11 @@ def _cost(case: Case, vectors: list[Array], keys: Iterator[Key], repeats: int) -
 
     # The part to copy lies elsewhere in each call, as a randomly drawn part does.
     parts = [x[start:][:copied] for start in range(0, d - copied + 1, copied) for x in vectors]
-    copy = fastest(lambda x: np.copyto(out[:copied], x), (parts * 2 * repeats)[: 8 * repeats])
+    copy = _fastest(lambda x: np.copyto(out[:copied], x), (parts * 2 * repeats)[: 8 * repeats])
     packing = zip(vectors * repeats, keys, strict=False)
-    compress = fastest(lambda call: C.compress(*call), packing)
+    compress = _fastest(lambda call: C.compress(*call), packing)
     adding = _clearing_draws(list(zip(messages, own, strict=True)) * repeats)
-    add = fastest(lambda call: C.decompress_add(call[0], out, call[1], 1e-3), adding)
+    add = _fastest(lambda call: C.decompress_add(call[0], out, call[1], 1e-3), adding)
     return {
         "compressor": str(C),
         **_plain_cost(C, vectors, copy),
@@ -157,9 +160,24 @@ def _plain_cost(C: Timed, vectors: list[Array], copy: float) -> dict[str, float 
     sent = plain(C, vectors[0], WORKERS, draw)
     if sent is None:
         return {"plain_seconds": None, "plain_copies": None, "plain_bits_per_coordinate": None}
-    seconds = fastest(lambda x: plain(C, x, WORKERS, draw), vectors)
+    seconds = _fastest(lambda x: plain(C, x, WORKERS, draw), vectors)
     return {
         "plain_seconds": seconds,
         "plain_copies": seconds / copy,
         "plain_bits_per_coordinate": 8 * sum(part.nbytes for part in sent) / vectors[0].size,
     }
+
+
+def _fastest(call: Callable[[T], object], inputs: Iterable[T]) -> float:
+    """The least time of a call, in seconds: CPU time if kernels use one thread, else wall-clock time.
+
+    The inputs should differ: on one input the processor learns to predict every branch.  CPU time excludes
+    the time in which other processes have the core, but not delays from their use of memory bandwidth.
+    """
+    now = thread_time if threads() == 1 else perf_counter
+    times = []
+    for value in inputs:
+        started = now()
+        call(value)
+        times.append(now() - started)
+    return min(times)

@@ -11,8 +11,6 @@ vectors is also run by MPI_Allreduce, whose sums, and so the last bits of iterat
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, fields, replace
 from math import inf
@@ -22,14 +20,14 @@ from typing import Any
 from mpicomp.averaging.allreduce import sums
 from mpicomp.base.cores import cores
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
-from mpicomp.base.interpreter import interpreter
 from mpicomp.base.units import human_rate
 from mpicomp.compressors import Compressor, Identity, Lossless
 from mpicomp.lab.bench.cost_model import DUPLEX, Costs, Link, break_even, crossing, latency_of, time_of
 from mpicomp.lab.bench.hosts import IN_FRAGMENTS, Hosts, open_mpi
+from mpicomp.lab.bench.job import rows_of
 from mpicomp.lab.bench.timed_run import costs, timed_run
 from mpicomp.lab.experiment.suite import Entry, Suite
-from mpicomp.lab.experiment.tuning import tune
+from mpicomp.lab.experiment.tuning import check_moves, tune
 from mpicomp.methods import Method
 from mpicomp.runtime.result import Run
 from mpicomp.runtime.run import run
@@ -128,10 +126,11 @@ def fastest(timings: list[Timing], name: str) -> Timing | None:
 def contenders(suite: Suite, say: Say, server: str = "sharded") -> list[Contender]:
     """The suite's methods, and for each one that compresses the same method with dense float32 messages.
 
-    Methods that the suite asks to tune are tuned in this process.  Each is averaged as ``server`` says.  A
-    method without compression is also timed with MPI_Allreduce, if that can sum its messages.
+    Each is averaged as ``server`` says.  Methods that the suite asks to tune are tuned in this process, and
+    averaged so too: TopK acts on each block, for which the best step may be another one.  A method without
+    compression is also timed with MPI_Allreduce, if that can sum its messages.
     """
-    methods = {entry.label: _tuned(suite, entry, say) for entry in suite.entries}
+    methods = {entry.label: _tuned(suite, entry, say, server) for entry in suite.entries}
     added: list[Contender] = []
     for label, method in list(methods.items()):
         plain = uncompressed(method)
@@ -154,18 +153,19 @@ def _dense(label: str, method: Method, server: str) -> Iterator[Contender]:
         yield Contender(f"{label}{BY_ALLREDUCE}", method, None, "allreduce")
 
 
-def _tuned(suite: Suite, entry: Entry, say: Say) -> Method:
+def _tuned(suite: Suite, entry: Entry, say: Say, server: str) -> Method:
     if entry.tune is None:
         return entry.method
 
     def attempt(method: Method, seed: int, max_bytes: int | None) -> Run:
         say(f"tuning {entry.label}: step {method.step}")
-        done = run(method, suite.problem, seed=seed, **suite.limits() | {"max_bytes": max_bytes})
+        options = suite.limits() | {"max_bytes": max_bytes, "server": server}
+        done = run(method, suite.problem, seed=seed, **options)
         if done.status == "interrupted":
             raise KeyboardInterrupt
         return done
 
-    tuning = tune(entry.method, entry.tune, suite.seeds_to_tune, suite.max_bytes, attempt, suite.ends)
+    tuning = tune(entry.method, entry.tune, suite.seeds_to_tune, attempt, suite.ends)
     return entry.method.with_step(tuning.best.gamma)
 
 
@@ -201,7 +201,7 @@ def runs_alone(suite: Suite, runners: list[Contender], say: Say) -> list[tuple[C
     """Each of ``runners`` with its runs in this process, by seed.
 
     An uncompressed version that diverges with the step of the compressed one is left out.  Raises
-    ``DivergedError`` if a method of the suite diverges.
+    ``DivergedError`` if a method of the suite diverges, and ``ConfigError`` if a run ends at its start.
     """
     found = []
     for c in runners:
@@ -210,6 +210,7 @@ def runs_alone(suite: Suite, runners: list[Contender], say: Say) -> list[tuple[C
         try:
             for seed in suite.seeds:
                 known[seed] = timed_run(c.method, suite.problem, seed=seed, server=c.server, **suite.limits())
+                check_moves(known[seed], seed, f"{c.label} is not timed")
         except DivergedError as error:
             if not c.added:
                 raise DivergedError(f"{c.label}: {error}") from None
@@ -224,16 +225,7 @@ def _across(hosts: Hosts, suite: Suite, c: Contender, seed: int, rounds: int) ->
     asked: dict[str, Any] = {"method": to_text(c.method), "problem": to_text(suite.problem)}
     asked |= {"workers": suite.workers, "rounds": rounds, "every": rounds, "seed": seed, "server": c.server}
     before = sum(link.received for link in hosts.traffic())
-    done = subprocess.run(
-        [*hosts.mpirun(), *interpreter("-m", "mpicomp.lab.bench.timed_run", json.dumps(asked))],
-        env=hosts.environment(),
-        capture_output=True,
-        text=True,
-        start_new_session=True,
-    )
-    if done.returncode != 0 or not done.stdout.strip():
-        raise MpicompError(f"{c.label}: across the hosts it ended with {done.returncode}.\n{done.stderr}")
-    summary: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    (summary,) = rows_of("timed_run", asked, hosts.n, hosts, f"{c.label}: across the hosts it")
     received = sum(link.received for link in hosts.traffic()) - before
     if received < sum(summary["mpi_bytes_sent"]):
         raise MpicompError(f"{c.label}: the messages did not go over the links between the hosts.")

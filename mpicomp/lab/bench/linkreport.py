@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from mpicomp.base.files import write_text
+from mpicomp.base.errors import RecordError
+from mpicomp.base.files import os_errors_as, write_text
 from mpicomp.base.units import human_bytes, human_rate, human_time
 from mpicomp.lab.bench.cost_model import time_of
+from mpicomp.lab.bench.figures import Times, draw_times
 from mpicomp.lab.bench.link import (
     BY_ALLREDUCE,
     BreakEven,
@@ -25,6 +27,7 @@ from mpicomp.lab.bench.link import (
     fastest,
     time_on_links,
 )
+from mpicomp.lab.experiment.canvas import save
 from mpicomp.lab.experiment.suite import Suite
 from mpicomp.lab.experiment.tables import markdown_table
 
@@ -49,15 +52,26 @@ class Results:
 def publish(
     suite: Suite, rates: list[float], latency: float, folder: Path, say: Say, server: str = "sharded"
 ) -> Results:
-    """Time ``suite`` at ``rates`` (bits a second); write link.jsonl, link.md and link.png into ``folder``."""
-    from mpicomp.lab.experiment.canvas import save
+    """Time ``suite`` at ``rates`` (bits a second); write link.jsonl, link.md and link.png into ``folder``.
 
+    There is no figure, not even an old one, where no method of the suite meets the target.
+    """
     timings = list(time_on_links(suite, rates, latency, say, server))
     results = Results(suite, timings, break_evens(timings))
     lines = "".join(json.dumps(row) + "\n" for row in results.to_json())
     write_text(folder / "link.jsonl", lines)
     write_text(folder / "link.md", tables(results))
-    save(_figure(results), folder / "link.png")
+    if curves := _curves(results):
+        first = timings[0]
+        subtitle = f"d = {first.d}, {first.workers} hosts"
+        if first.latency:
+            subtitle += f", {human_time(first.latency)} one way"
+        target = rf"seconds to $\|\nabla f\|^2 \leq$ {suite.target_grad_norm_sq:g}"
+        save(draw_times(suite.title, subtitle, target, curves), folder / "link.png")
+    else:
+        say("no method of the suite met the target: there is no figure")
+        with os_errors_as(RecordError, f"cannot remove {folder}/link.png"):
+            (folder / "link.png").unlink(missing_ok=True)
     return results
 
 
@@ -122,33 +136,20 @@ def _rate(rate: float) -> str:
     return {inf: "always", 0.0: "never"}.get(rate) or human_rate(rate)
 
 
-def _figure(results: Results) -> Any:
+def _curves(results: Results) -> list[Times]:
     """The suite's methods: measured times as points, modelled times as lines between them."""
-    from mpicomp.lab.bench.figures import Times, draw_times
-
-    suite = results.suite
-    dense = [entry.label + BY_ALLREDUCE for entry in suite.entries]
-    labels = [entry.label for entry in suite.entries]
-    labels += [label for label in dense if any(t.label == label for t in results.timings)]
+    labels = [entry.label for entry in results.suite.entries]
+    labels += [label + BY_ALLREDUCE for label in labels]
     curves = []
     for label in labels:
         own = [t for t in results.timings if t.label == label and t.status == "target"]
         if not own:
             continue
-        grid = np.geomspace(min(t.rate for t in own), max(t.rate for t in own), 100)
-        alpha = median(t.alpha for t in own)
-        first = own[0]
+        first, rates, alpha = own[0], [t.rate for t in own], median(t.alpha for t in own)
+        grid, seconds_of = np.geomspace(min(rates), max(rates), 100).tolist(), time_of(first.server)
+        links = [between_hosts(rate, alpha) for rate in grid]
         model = [
-            first.rounds
-            * time_of(first.server)(
-                first.costs, between_hosts(rate, alpha), first.workers, first.sharing
-            ).total
-            for rate in grid
+            first.rounds * seconds_of(first.costs, link, first.workers, first.sharing).total for link in links
         ]
-        curves.append(Times(label, [t.rate for t in own], [t.seconds for t in own], list(grid), model))
-    first = results.timings[0]
-    subtitle = f"d = {first.d}, {first.workers} hosts"
-    if first.latency:
-        subtitle += f", {human_time(first.latency)} one way"
-    target = rf"seconds to $\|\nabla f\|^2 \leq$ {suite.target_grad_norm_sq:g}"
-    return draw_times(suite.title, subtitle, target, curves)
+        curves.append(Times(label, rates, [t.seconds for t in own], grid, model))
+    return curves

@@ -107,7 +107,8 @@ def bench_link(
             click.echo(json.dumps(row))
     else:
         click.echo(tables(results))
-    click.echo(f"{folder}/link.png, link.md, link.jsonl", err=True)
+    figure = "link.png, " if (folder / "link.png").exists() else ""
+    click.echo(f"{folder}/{figure}link.md, link.jsonl", err=True)
 
 
 @bench.command("serving")

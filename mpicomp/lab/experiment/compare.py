@@ -26,7 +26,7 @@ from mpicomp.base.errors import (
 from mpicomp.base.files import as_path, as_path_or_none, write_json
 from mpicomp.base.former import present_config
 from mpicomp.lab.experiment.averaged import averaged_by
-from mpicomp.lab.experiment.outcome import Outcome
+from mpicomp.lab.experiment.lines import Outcome
 from mpicomp.lab.experiment.results import (
     Comparison,
     finish_comparison,
@@ -261,7 +261,7 @@ class _Job:
             return self._run(scaled, seed, what, max_bytes=max_bytes)
 
         suite = self.suite
-        return tune(entry.method, entry.tune, suite.seeds_to_tune, suite.max_bytes, attempt, suite.ends)
+        return tune(entry.method, entry.tune, suite.seeds_to_tune, attempt, suite.ends)
 
     def _record(self, entry: Entry, method: Method, seed: int) -> None:
         """Run ``method`` into its folder, if there is one, unless the folder holds that run already."""

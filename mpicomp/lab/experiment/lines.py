@@ -1,4 +1,4 @@
-"""The results of a comparison, one line for each method."""
+"""The results of a comparison: the outcome of each run, and one line for each method."""
 
 from __future__ import annotations
 
@@ -9,10 +9,25 @@ from statistics import median
 from typing import Any
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.lab.experiment.outcome import Outcome
 from mpicomp.lab.experiment.suite import Entry, Suite
 from mpicomp.lab.experiment.tuning import Tuning, rose, tail
+from mpicomp.runtime.glance import NOT_FINISHED, run_line
+from mpicomp.runtime.record import Row
 from mpicomp.text.literals import read_parameter
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run as recorded in its folder.  ``summary`` is empty while the run is under way."""
+
+    label: str
+    seed: int
+    rows: list[Row]
+    summary: dict[str, Any]
+
+    def __repr__(self) -> str:
+        what = f"Outcome of {self.label} with seed {self.seed}"
+        return run_line(what, self.rows, self.summary.get("status", NOT_FINISHED))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import compress
 from os.path import commonpath
@@ -22,8 +22,7 @@ from mpicomp.base.files import as_path, os_errors_as, present, write_json, write
 from mpicomp.lab.experiment.averaged import averaged, averaged_in
 from mpicomp.lab.experiment.canvas import drawable, save
 from mpicomp.lab.experiment.figure import SEEDS, Picture, draw, draw_all, pages
-from mpicomp.lab.experiment.lines import Line
-from mpicomp.lab.experiment.outcome import Outcome
+from mpicomp.lab.experiment.lines import Line, Outcome
 from mpicomp.lab.experiment.results import (
     Comparison,
     Record,
@@ -94,9 +93,9 @@ def _draw_into(
 
 def _draw_study(title: str, pictures: list[Picture]) -> list[Any]:
     """The figures of a study: one, or several where one would have too many panels."""
-    if not any(picture.curves for picture in pictures):
-        raise RecordError("there is nothing to draw: every run diverged.")
     drawn = [page for page in pages(pictures) if any(picture.curves for picture in page)]
+    if not drawn:
+        raise RecordError("there is nothing to draw: every run diverged.")
     return [draw_all(title, page) for page in drawn]
 
 
@@ -216,127 +215,53 @@ def _ranks(outcomes: Sequence[Outcome]) -> str:
     return f" on {ranks.pop()} MPI ranks" if len(ranks) == 1 and ranks != {1} else ""
 
 
-def _picture_of_runs(folders: Sequence[Path]) -> Picture:
-    """The given runs in one picture, each labelled by its folder and its method."""
-    curves: dict[str, list[list[Row]]] = {}
-    for folder in folders:
-        if len(folders) > 1 and (present(folder / "suite.toml") or present(folder / "study.toml")):
-            raise ConfigError(
-                f"{folder} holds more than one run; a figure is of one comparison or study, or of runs. "
-                f"Leave the other folders out, or name runs, as {folder}/runs/METHOD/seed-0."
-            )
-    names, records = list[str](), [read_run(folder) for folder in folders]
-    paths = [record.folder.resolve() for record in records]
-    alike, common = len({path.name for path in paths}) < len(set(paths)), commonpath(paths)
-    for record in records:
-        name = record.folder.resolve().name
-        names.append(str(record.folder.resolve().relative_to(common)) if alike else name)
-        curves[f"{drawable(names[-1])}: {_method_text(record)}"] = [record.rows]
-    return _picture(", ".join(names), records, curves)
+@dataclass(frozen=True)
+class _Drawn:
+    """A run of this process, or a recorded one, as a figure tells of it."""
+
+    rows: list[Row]
+    method: str  # as it was asked for; a record names one of the user's own by its ``repr``
+    problem: str  # its ``repr``
+    workers: int
+    averaged: str  # see the module ``averaged``
+    observe: str
+    status: str  # "interrupted" where the record does not say
+    lost: bool  # whether f of some row is the mean over fewer workers, because ranks have died
+    data: str | None = None  # the fingerprint, where a record has it
+
+    @property
+    def manner(self) -> tuple[str, ...]:
+        """How messages are averaged, f(x⁰), whether it is finished: the runs of one curve have them alike."""
+        known = self.observe == FULL and self.rows  # samples that are drawn by the seed have another f(x⁰)
+        start = f"f(x⁰) = {self.rows[0].f:.6g}" if known else ""
+        return self.averaged, start, NOT_FINISHED if self.status == "interrupted" else "finished"
+
+    @property
+    def cut_off(self) -> str:
+        """The rounds after which it had done all that it was allowed; empty if something else ended it."""
+        return f"{self.rows[-1].round} rounds" if self.rows and self.status == "rounds" else ""
 
 
-def picture_of_runs(runs: Sequence[Run | Record]) -> Picture:
-    """The given runs in one picture; the runs of one method make one curve, whatever their seeds.
-
-    Where they differ in the blocks of their messages, in f(x⁰), which no seed changes, or in the number of
-    rounds at which they were cut off, or only some are finished, their curves say so and are apart.  Raises
-    ``ConfigError`` if the runs differ in problem, data, number of workers or observed samples.
-    """
-    alike: dict[str, list[Run | Record]] = {}
-    for run in runs:
-        alike.setdefault(_method_text(run), []).append(run)
-    curves: dict[str, list[list[Row]]] = {}
-    for method, seeds in alike.items():
-        several = len({_cut_off(run) for run in seeds} - {""}) > 1
-        manners: dict[tuple[str, ...], list[list[Row]]] = {}
-        for run in seeds:
-            manners.setdefault((*_manner(run), _cut_off(run) if several else ""), []).append(run.rows)
-        varied = [len(set(parts)) > 1 for parts in zip(*manners, strict=True)]
-        for manner, rows in manners.items():
-            curves["; ".join([method, *filter(None, compress(manner, varied))])] = rows
-    return _picture("", runs, curves)
-
-
-def _manner(run: Run | Record) -> tuple[str, ...]:
-    """How messages are averaged, f(x⁰), whether the run is finished: those of one curve have them alike."""
+def _drawn(run: Run | Record) -> _Drawn:
+    """``run`` as a figure tells of it.  Raises ``RecordError`` if a record lacks a fact."""
     if isinstance(run, Run):
+        method, problem, lost = drawable(to_text(run.asked)), repr(run.problem), bool(run.lost)
         how = averaged(run.server, run.blocks)
-    else:
-        how = averaged_in(run.config.get("config", {}))
-    known = _observe(run) == FULL and run.rows  # samples that are drawn by the seed have another f(x⁰) each
-    start = f"f(x⁰) = {run.rows[0].f:.6g}" if known else ""
-    return how, start, NOT_FINISHED if _status(run) == "interrupted" else "finished"
-
-
-def _cut_off(run: Run | Record) -> str:
-    """The rounds after which the run had done all that it was allowed; empty if something else ended it."""
-    return f"{run.rows[-1].round} rounds" if run.rows and _status(run) == "rounds" else ""
-
-
-def _status(run: Run | Record) -> str:
-    """Why the run ended; "interrupted" where the record does not say."""
-    status: str = run.status if isinstance(run, Run) else run.summary.get("status", "interrupted")
-    return status
-
-
-def _picture(title: str, runs: Sequence[Run | Record], curves: dict[str, list[list[Row]]]) -> Picture:
-    """The picture of ``runs``.
-
-    Raises ``ConfigError`` if they differ in problem, number of workers, data or ``observe``.
-    """
-    facts = [_problem_and_workers(run) for run in runs]
-    if len(set(facts)) > 1:
-        raise ConfigError("these runs differ in their problem or number of workers; plot them apart.")
-    data = [r.data for r in runs if isinstance(r, Record) and r.data is not None]
-    if len(set(data)) > 1:
-        raise ConfigError(
-            "these runs are of other data each, though their problem has one name: their fingerprints are "
-            f"{', '.join(dict.fromkeys(data))}. Plot them apart."
-        )
-    observed = dict.fromkeys(map(_observe, runs))
-    if len(observed) > 1:
-        raise ConfigError(
-            f"these runs observe f on other samples each (observe = {', '.join(observed)}), so "
-            "their f are other functions. Plot them apart."
-        )
-    observe, problem, n = next(iter(observed)), *facts[0]
-    parsed = None
-    with suppress(ConfigError), without_imports():  # a problem of the user's own keeps its repr
-        parsed = parse_problem(problem)
-        problem = to_text(parsed)
-    subtitle = f"{drawable(problem)}, {n} workers{_samples(observe)}"
-    full = observe == FULL and not any(map(_lost, runs))
-    return Picture(
-        drawable(title), subtitle, n, curves, problem=parsed, data=data[0] if data else None, full=full
-    )
-
-
-def _observe(run: Run | Record) -> str:
-    """The setting ``observe`` of the run; a record leaves it out if it is the default, "full"."""
-    held: Any = run.observe if isinstance(run, Run) else run.config.get("config", {}).get("observe", FULL)
-    return str(held)
-
-
-def _lost(run: Run | Record) -> bool:
-    """Whether f of some row is the mean over fewer workers, because ranks have died."""
-    return bool(run.lost if isinstance(run, Run) else run.config.get("lost"))
-
-
-def _method_text(run: Run | Record) -> str:
-    """The text of the method that was asked for; a record names one of the user's own by its ``repr``."""
-    if isinstance(run, Run):
-        return drawable(to_text(run.asked))
-    method = _said(run, "asked", "method")
+        return _Drawn(run.rows, method, problem, run.workers, how, str(run.observe), run.status, lost)
+    method, config = _said(run, "asked", "method"), run.config.get("config", {})
     with suppress(ConfigError), without_imports():
         method = to_text(parse_method(method))
-    return drawable(method)
-
-
-def _problem_and_workers(run: Run | Record) -> tuple[str, int]:
-    """The ``repr`` of the run's problem, and n."""
-    if isinstance(run, Run):
-        return repr(run.problem), run.workers
-    return _said(run, "config", "problem"), int(_said(run, "config", "workers"))
+    return _Drawn(
+        run.rows,
+        drawable(method),
+        _said(run, "config", "problem"),
+        int(_said(run, "config", "workers")),
+        averaged_in(config),
+        str(config.get("observe", FULL)),  # a record leaves the default out
+        run.summary.get("status", "interrupted"),
+        bool(run.config.get("lost")),
+        run.data,
+    )
 
 
 def _said(record: Record, part: str, name: str) -> str:
@@ -348,3 +273,74 @@ def _said(record: Record, part: str, name: str) -> str:
             "a run, or of another version."
         )
     return fact
+
+
+def _picture_of_runs(folders: Sequence[Path]) -> Picture:
+    """The given runs in one picture, each labelled by its folder and its method."""
+    for folder in folders:
+        if len(folders) > 1 and (present(folder / "suite.toml") or present(folder / "study.toml")):
+            raise ConfigError(
+                f"{folder} holds more than one run; a figure is of one comparison or study, or of runs. "
+                f"Leave the other folders out, or name runs, as {folder}/runs/METHOD/seed-0."
+            )
+    runs = [_drawn(read_run(folder)) for folder in folders]
+    paths = [folder.resolve() for folder in folders]
+    alike, common = len({path.name for path in paths}) < len(set(paths)), commonpath(paths)
+    names = [str(path.relative_to(common)) if alike else path.name for path in paths]
+    pairs = zip(names, runs, strict=True)
+    return _picture(
+        ", ".join(names), runs, {f"{drawable(name)}: {run.method}": [run.rows] for name, run in pairs}
+    )
+
+
+def picture_of_runs(runs: Sequence[Run | Record]) -> Picture:
+    """The given runs in one picture; the runs of one method make one curve, whatever their seeds.
+
+    Where they differ in the blocks of their messages, in f(x⁰), which no seed changes, or in the number of
+    rounds at which they were cut off, or only some are finished, their curves say so and are apart.  Raises
+    ``ConfigError`` if the runs differ in problem, data, number of workers or observed samples.
+    """
+    drawn = [_drawn(run) for run in runs]
+    alike: dict[str, list[_Drawn]] = {}
+    for run in drawn:
+        alike.setdefault(run.method, []).append(run)
+    curves: dict[str, list[list[Row]]] = {}
+    for method, seeds in alike.items():
+        several = len({run.cut_off for run in seeds} - {""}) > 1
+        manners: dict[tuple[str, ...], list[list[Row]]] = {}
+        for run in seeds:
+            manners.setdefault((*run.manner, run.cut_off if several else ""), []).append(run.rows)
+        varied = [len(set(parts)) > 1 for parts in zip(*manners, strict=True)]
+        for manner, rows in manners.items():
+            curves["; ".join([method, *filter(None, compress(manner, varied))])] = rows
+    return _picture("", drawn, curves)
+
+
+def _picture(title: str, runs: Sequence[_Drawn], curves: dict[str, list[list[Row]]]) -> Picture:
+    """The picture of ``runs``.
+
+    Raises ``ConfigError`` if they differ in problem, number of workers, data or ``observe``.
+    """
+    if len({(run.problem, run.workers) for run in runs}) > 1:
+        raise ConfigError("these runs differ in their problem or number of workers; plot them apart.")
+    data = list(dict.fromkeys(run.data for run in runs if run.data is not None))
+    if len(data) > 1:
+        raise ConfigError(
+            "these runs are of other data each, though their problem has one name: their fingerprints are "
+            f"{', '.join(data)}. Plot them apart."
+        )
+    observed = dict.fromkeys(run.observe for run in runs)
+    if len(observed) > 1:
+        raise ConfigError(
+            f"these runs observe f on other samples each (observe = {', '.join(observed)}), so "
+            "their f are other functions. Plot them apart."
+        )
+    problem, n, observe, parsed = runs[0].problem, runs[0].workers, runs[0].observe, None
+    with suppress(ConfigError), without_imports():  # a problem of the user's own keeps its repr
+        parsed = parse_problem(problem)
+        problem = to_text(parsed)
+    subtitle = f"{drawable(problem)}, {n} workers{_samples(observe)}"
+    full = observe == FULL and not any(run.lost for run in runs)
+    return Picture(
+        drawable(title), subtitle, n, curves, problem=parsed, data=data[0] if data else None, full=full
+    )

@@ -23,7 +23,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
@@ -34,8 +34,7 @@ from mpicomp.base.files import check_own, os_errors_as, present, read_json, writ
 from mpicomp.base.html import html_table
 from mpicomp.lab.experiment.averaged import averaged_in
 from mpicomp.lab.experiment.belonging import check_belongs
-from mpicomp.lab.experiment.lines import Line, lines_of
-from mpicomp.lab.experiment.outcome import Outcome
+from mpicomp.lab.experiment.lines import Line, Outcome, lines_of
 from mpicomp.lab.experiment.start import fingerprint, starting_point
 from mpicomp.lab.experiment.study import Case, Study, load_file
 from mpicomp.lab.experiment.suite import Entry, Suite
@@ -165,6 +164,11 @@ def run_folder(out: Path, entry: Entry, seed: int) -> Path:
     return out / "runs" / entry.slug / f"seed-{seed}"
 
 
+def _runs(out: Path, suite: Suite) -> Iterator[tuple[Entry, int, Path]]:
+    """The entry, the seed and the folder of each run of ``suite``."""
+    return ((entry, seed, run_folder(out, entry, seed)) for entry in suite.entries for seed in suite.seeds)
+
+
 def open_comparison(out: Path, suite: Suite, resume: bool | None, averaged: str) -> dict[str, Tuning]:
     """Claim the folder ``out`` for ``suite``; returns the tunings recorded there, by label.
 
@@ -210,9 +214,8 @@ def _check_free(out: Path, work: Suite | Study) -> None:
 
 def _check_inside(out: Path, suite: Suite) -> None:
     """Raise ``RecordError`` if the folder of a run is not below ``out``."""
-    for entry in suite.entries:
-        for seed in suite.seeds:
-            _check_below(out, run_folder(out, entry, seed))
+    for _, _, run in _runs(out, suite):
+        _check_below(out, run)
 
 
 def _check_below(out: Path, folder: Path) -> None:
@@ -223,13 +226,11 @@ def _check_below(out: Path, folder: Path) -> None:
 def _check_origin(out: Path, suite: Suite, averaged: str) -> None:
     """Raise ``RecordError`` if a result in the folder is not the suite's, or is averaged otherwise."""
     found = {path: read_json(path) for path in (_tuning_file(out, entry) for entry in suite.entries)}
-    for entry in suite.entries:
-        for seed in suite.seeds:
-            run = run_folder(out, entry, seed)
-            facts = read_facts(run)
-            check_belongs(run, facts, suite, entry, seed)
-            if config := facts.get("config"):
-                found[run] = config | {"averaged": averaged_in(config)}
+    for entry, seed, run in _runs(out, suite):
+        facts = read_facts(run)
+        check_belongs(run, facts, suite, entry, seed)
+        if config := facts.get("config"):
+            found[run] = config | {"averaged": averaged_in(config)}
     data, start = suite.problem.fingerprint(), fingerprint(starting_point(suite.x0))
     for path, held in ((path, held) for path, held in found.items() if held):
         if (other := held.get("data", data)) != data:
@@ -304,21 +305,19 @@ def read_comparison(out: Path) -> Comparison:
     suite = _kept(out / "suite.toml", load_suite)
     _check_inside(out, suite)
     outcomes, data, manners = [], dict[str, Path](), dict[str, Path]()
-    for entry in suite.entries:
-        for seed in suite.seeds:
-            run = run_folder(out, entry, seed)
-            with suppress(FileNotFoundError):  # not started, or another job is just starting it afresh
-                summary = read_summary(run)  # before the rows: another job writes it after them
-                rows = read_rows(run / "rows.csv")
-                _check_result(run, summary, rows)
-                outcomes.append(Outcome(entry.label, seed, rows, summary))
-                facts = read_facts(run)
-                check_belongs(run, facts, suite, entry, seed)
-                config = facts.get("config", {})
-                if (found := config.get("data")) is not None:
-                    data.setdefault(found, run)
-                if config:
-                    manners.setdefault(averaged_in(config), run)
+    for entry, seed, run in _runs(out, suite):
+        with suppress(FileNotFoundError):  # not started, or another job is just starting it afresh
+            summary = read_summary(run)  # before the rows: another job writes it after them
+            rows = read_rows(run / "rows.csv")
+            _check_result(run, summary, rows)
+            outcomes.append(Outcome(entry.label, seed, rows, summary))
+            facts = read_facts(run)
+            check_belongs(run, facts, suite, entry, seed)
+            config = facts.get("config", {})
+            if (found := config.get("data")) is not None:
+                data.setdefault(found, run)
+            if config:
+                manners.setdefault(averaged_in(config), run)
     if len(data) > 1:
         apart = ", ".join(f"{run}: {found or 'none'}" for found, run in data.items())
         raise RecordError(f"the runs in {out} are of other data each, by their fingerprints: {apart}.")
@@ -369,8 +368,7 @@ def unfinished(out: Path) -> int:
     if present(out / "study.toml"):
         return sum(unfinished(out / case.slug) for case in read_study(out).cases)
     suite = _kept(out / "suite.toml", load_suite)
-    runs = (run_folder(out, entry, seed) for entry in suite.entries for seed in suite.seeds)
-    return sum(not finished(run) for run in runs)
+    return sum(not finished(run) for _, _, run in _runs(out, suite))
 
 
 def finished(run: Path) -> bool:

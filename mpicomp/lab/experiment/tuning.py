@@ -168,7 +168,6 @@ def tune(
     method: Method,
     exponents: tuple[int, int],
     seeds: Sequence[int],
-    max_bytes: int | None,
     attempt: Attempt,
     limits: Limits,
 ) -> Tuning:
@@ -182,10 +181,9 @@ def tune(
     larger = -1 if method.inverse_step else 1  # the way to larger steps
 
     def try_step(exponent: int) -> None:
-        tried[exponent] = _Step(scale_step(method, exponent), exponent, seeds, limits)
+        tried[exponent] = _Step(scale_step(method, exponent), exponent, seeds, attempt, limits)
         best = min((t.total_bytes for t in so_far().trials if t.status == "target"), default=None)
-        within = None if best is None else best * len(seeds) * (1 + limits.hold)
-        tried[exponent].run(attempt, max_bytes, within)
+        tried[exponent].run(None if best is None else best * len(seeds) * (1 + limits.hold))
 
     def so_far() -> Tuning:
         ended = (exponent for exponent, step in tried.items() if step.ended)
@@ -197,7 +195,7 @@ def tune(
         while True:
             if all(trial.status != "target" for trial in so_far().trials):
                 for step in tried.values():
-                    step.run(attempt, max_bytes, past_a_miss=True)
+                    step.run(past_a_miss=True)
             tuning = so_far()
             beyond = {tuning.trials[-1]: -larger, tuning.trials[0]: larger}.get(tuning.best)
             if beyond is None or not lo - GROWTH <= tuning.best.exponent + beyond <= hi + GROWTH:
@@ -218,27 +216,21 @@ class _End:
 class _Step:
     """The runs of one step size, a seed after the other."""
 
-    def __init__(self, method: Method, exponent: int, seeds: Sequence[int], limits: Limits) -> None:
-        self.method, self.exponent, self.seeds, self.limits = method, exponent, seeds, limits
-        self.ends: list[_End] = []
-
-    def run(
-        self,
-        attempt: Attempt,
-        max_bytes: int | None,
-        within: float | None = None,
-        past_a_miss: bool = False,
+    def __init__(
+        self, method: Method, exponent: int, seeds: Sequence[int], attempt: Attempt, limits: Limits
     ) -> None:
+        self.method, self.exponent, self.seeds = method, exponent, seeds
+        self.attempt, self.limits, self.ends = attempt, limits, list[_End]()
+
+    def run(self, within: float | None = None, past_a_miss: bool = False) -> None:
         """Run the seeds that are left, up to one that refuses the step, or that misses a target.
 
-        ``past_a_miss`` goes on after a miss.  ``max_bytes`` limits each run, ``within`` all runs together;
-        None is no limit.
+        ``past_a_miss`` goes on after a miss.  ``within`` limits the bytes of all runs together.
         """
         while not self.ended or (past_a_miss and self.left and not self.refused):
-            spent = sum(end.spent for end in self.ends)
-            left = None if within is None else max(1, int(within) - spent)
-            most = min((limit for limit in (max_bytes, left) if limit is not None), default=None)
-            self.ends.append(self._ended(attempt, self.seeds[len(self.ends)], most))
+            left = None if within is None else max(1, int(within) - sum(end.spent for end in self.ends))
+            most = min((limit for limit in (self.limits.max_bytes, left) if limit is not None), default=None)
+            self.ends.append(self._ended(self.seeds[len(self.ends)], most))
 
     @property
     def left(self) -> int:
@@ -257,17 +249,12 @@ class _Step:
         missed = any(end.status != "target" for end in self.ends)
         return not self.left or self.refused or (has_target and missed)
 
-    def _ended(self, attempt: Attempt, seed: int, max_bytes: int | None) -> _End:
+    def _ended(self, seed: int, max_bytes: int | None) -> _End:
         try:
-            run = attempt(self.method, seed, max_bytes)
+            run = self.attempt(self.method, seed, max_bytes)
         except DivergedError:
             return _End("diverged")
-        if run.rows[-1].round == 0:  # every step would do the same
-            raise ConfigError(
-                f"{type(self.method).__name__} is not tuned: its run with seed {seed} ends at its start, by "
-                f"{run.status}, where |∇f|² = {run.rows[0].grad_norm_sq:.3g}. Give limits that leave it "
-                "steps to take."
-            )
+        check_moves(run, seed, f"{type(self.method).__name__} is not tuned")
         if rose(run.rows):
             return _End("rose")
         last = tail(run.rows)
@@ -285,6 +272,15 @@ class _Step:
         costs = sum(end.costs for end in self.ends) / done
         f = sum(end.f / done for end in self.ends) if done == len(self.seeds) else inf
         return Trial(self.exponent, step, status, done, statuses.count("target"), costs, f)
+
+
+def check_moves(run: Run, seed: int, what: str) -> None:
+    """Raise ``ConfigError``, which begins with ``what``, if the run has no round: any step does the same."""
+    if run.rows[-1].round == 0:
+        raise ConfigError(
+            f"{what}: its run with seed {seed} ends at its start, by {run.status}, where "
+            f"|∇f|² = {run.rows[0].grad_norm_sq:.3g}. Give limits that leave it steps to take."
+        )
 
 
 def tail(rows: Sequence[Row]) -> list[Row]:

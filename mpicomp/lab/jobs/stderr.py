@@ -10,7 +10,7 @@ from contextlib import suppress
 # Open MPI's paragraphs stand between lines of dashes, and some end with a zero byte.  MPICH has one line.
 _LINE = b"-" * 74 + b"\n"
 _BEGIN = re.compile(_LINE + rb"|^Abort\(", re.MULTILINE)
-_ON_THE_END = re.compile(
+ON_THE_END = re.compile(
     _LINE + rb"(?:MPI_ABORT was|prterun|mpirun|Primary job) [\s\S]*?\n" + _LINE + rb"\0?"
     rb"|^Abort\(\d+\) on node .*: application called MPI_Abort\(.*\n",
     re.MULTILINE,
@@ -30,7 +30,7 @@ def pass_on(source: int, target: int, known: Callable[[], bool]) -> None:
         start = len(held) if begin is None else begin.start()
         ready, held = held[:start], held[start:]
         _write(target, ready)
-    _write(target, _ON_THE_END.sub(b"", held))
+    _write(target, ON_THE_END.sub(b"", held))
 
 
 def _write(target: int, text: bytes) -> None:

@@ -11,7 +11,7 @@ import pytest
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.units import human_rate, human_time, parse_rate, parse_time
 from mpicomp.compressors import PermK, RandK
-from mpicomp.lab.bench import hosts
+from mpicomp.lab.bench import hosts, linkreport
 from mpicomp.lab.bench.cost_model import (
     EAGER,
     HEADERS,
@@ -38,7 +38,7 @@ from mpicomp.lab.bench.link import (
     runs_alone,
     uncompressed,
 )
-from mpicomp.lab.bench.linkreport import Results, tables
+from mpicomp.lab.bench.linkreport import Results, publish, tables
 from mpicomp.lab.bench.predict import FEW, MANY, MORE, _down, _server, _up, forecast, given
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.methods import EF21, GD, M3, MARINA, MARINAP
@@ -242,6 +242,15 @@ def test_an_uncompressed_version_that_diverges_is_left_out():
         runs_alone(suite, [asked, replace(added, added=False)], said.append)
 
 
+def test_a_run_that_ends_at_its_start_is_not_timed():
+    suite = replace(parse_suite(SUITE), target_grad_norm_sq=1e9)
+    asked = Contender("GD", parse_method("gd(gamma=0.5)"), None, "sharded")
+    with pytest.raises(
+        ConfigError, match=r"GD is not timed: its run with seed \d ends at its start, by target"
+    ):
+        runs_alone(suite, [asked], lambda said: None)
+
+
 def test_the_table_says_that_an_uncompressed_version_diverged():
     rows = [t for t in timings([1e8]) if t.label != "plain"]
     topk = next(
@@ -257,6 +266,21 @@ def test_a_step_size_is_tuned_in_this_process():
     tried = [float(line.removeprefix("tuning natural: step ")) for line in said]
     assert list(dict.fromkeys(tried))[:3] == [0.5, 0.25, 0.125]  # further ones where the best lies at an end
     assert min(tried) < found["natural"].method.step < max(tried)
+
+
+def test_a_step_size_is_tuned_with_the_ranks_that_average_when_it_is_timed():
+    """TopK acts on each of their blocks: 32 times the theory's step, the root's best, diverges there."""
+    suite = parse_suite(
+        'problem = "quadratics(d=30)"\nworkers = 2\nrounds = 300\nevery = 10\ntarget_grad_norm_sq = 1e-2\n'
+        '[[method]]\nlabel = "EF21"\nmethod = "ef21(topk(k=3), gamma=theory*4)"\ntune = [0, 1]\n'
+    )
+    steps = {}
+    for server in ("shared", "sharded"):
+        (own,) = (c for c in contenders(suite, lambda said: None, server) if c.label == "EF21")
+        ((_, runs),) = runs_alone(suite, [own], lambda said: None)
+        assert runs[0].status == "target"
+        steps[server] = own.method.step
+    assert steps["shared"] == "theory*32" != steps["sharded"]
 
 
 def made_up(label: str, plain: str | None, rate: float, rounds: int, costs: Costs) -> Timing:
@@ -335,6 +359,17 @@ def test_the_tables_and_json_of_a_comparison():
     lines = [json.loads(json.dumps(row)) for row in results.to_json()]
     assert [line["kind"] for line in lines] == ["timing"] * 6 + ["break-even"] * 2
     assert lines[0]["costs"]["up"] == 4e5
+
+
+def test_where_no_method_meets_the_target_there_is_no_figure(tmp_path, monkeypatch):
+    suite, found, said = parse_suite(SUITE), timings([1e8, 1e9]), []
+    monkeypatch.setattr(linkreport, "time_on_links", lambda *_: found)
+    publish(suite, [1e8, 1e9], 0.0, tmp_path, said.append)
+    assert (tmp_path / "link.png").stat().st_size > 10_000 and not said
+    found = [replace(t, status="rounds") for t in found]
+    publish(suite, [1e8, 1e9], 0.0, tmp_path, said.append)
+    assert "| > 200 |" in (tmp_path / "link.md").read_text() and not (tmp_path / "link.png").exists()
+    assert said == ["no method of the suite met the target: there is no figure"]
 
 
 def test_a_dense_method_counts_as_fast_as_it_is_by_allreduce():

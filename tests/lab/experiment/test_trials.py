@@ -26,7 +26,7 @@ def test_tuning_refuses_what_ends_above_its_start(noise):
     def attempt(method, seed, max_bytes):
         return mpicomp.run(method, problem, workers=3, rounds=60, seed=seed, max_bytes=max_bytes)
 
-    tuning = tune(GD(gamma=1.0), (0, 24), (0,), None, attempt, Limits())
+    tuning = tune(GD(gamma=1.0), (0, 24), (0,), attempt, Limits())
     largest = tuning.trials[0]
     assert largest.status == "rose" and not tuning.best.refused
     blown_up = attempt(GD(gamma=2.0**24), 0, None).rows
@@ -50,9 +50,7 @@ def test_a_step_size_given_as_its_inverse_grows_the_other_way():
     def attempt(method, seed, max_bytes):
         return mpicomp.run(method, problem, workers=3, rounds=100, seed=seed, max_bytes=max_bytes)
 
-    tuning = tune(
-        TwoDirection(TopK(5), RandK(5), Lbar=2.0**-12, p=0.2), (0, 1), (0,), None, attempt, Limits()
-    )
+    tuning = tune(TwoDirection(TopK(5), RandK(5), Lbar=2.0**-12, p=0.2), (0, 1), (0,), attempt, Limits())
     exponents = [t.exponent for t in tuning.trials]
     assert exponents == sorted(exponents)
     assert (
@@ -69,7 +67,7 @@ def test_every_step_is_tried_with_the_same_seeds_until_one_refuses_it():
         asked.append((method.gamma, seed))
         return mpicomp.run(method, problem, workers=3, rounds=100, seed=seed, max_bytes=max_bytes)
 
-    tuning = tune(DIANA(RandK(5), gamma=0.5), (-1, 12), (7, 8, 9), None, attempt, Limits())
+    tuning = tune(DIANA(RandK(5), gamma=0.5), (-1, 12), (7, 8, 9), attempt, Limits())
     tried = {t.exponent: t for t in tuning.trials}
     assert tried[12].status == "diverged" and [s for g, s in asked if g == 0.5 * 2**12] == [7]
     assert tried[0].seeds == 3 and [s for g, s in asked if g == 0.5] == [7, 8, 9]
@@ -101,7 +99,7 @@ def test_once_a_step_has_reached_the_target_no_other_is_given_more_bytes_than_it
             return ended("max_bytes", 9.0, 2.0, sent=max_bytes // 2)
         return ended("target", 9.0, 1.0, sent=sent[method.gamma])
 
-    tuning = tune(GD(gamma=1.0), (0, 3), (5, 6), 1000, attempt, TO_TARGET)
+    tuning = tune(GD(gamma=1.0), (0, 3), (5, 6), attempt, replace(TO_TARGET, max_bytes=1000))
     assert asked == [
         (8, 5, 1000),  # no limit but the suite's while no step has reached the target with all seeds
         (4, 5, 1000),
@@ -125,7 +123,7 @@ def test_once_a_step_has_reached_the_target_no_other_is_given_more_bytes_than_it
 
     asked.clear()
     sent[2] = 400  # which the first seed may not spend
-    tune(GD(gamma=1.0), (1, 2), (5, 6), None, attempt, TO_TARGET)
+    tune(GD(gamma=1.0), (1, 2), (5, 6), attempt, TO_TARGET)
     assert [(gamma, seed) for gamma, seed, _ in asked if gamma == 2] == [(2, 5)]
 
 
@@ -141,7 +139,7 @@ def test_where_no_step_reaches_the_target_with_every_seed_all_steps_are_tried_wi
             return ended("rounds", 1.0, 2.0)
         return ended("target" if (method.gamma, seed) in reaching else "rounds", 9.0, method.gamma)
 
-    tuning = tune(GD(gamma=1.0), (0, 3), (5, 6, 7), 1000, attempt, TO_TARGET)
+    tuning = tune(GD(gamma=1.0), (0, 3), (5, 6, 7), attempt, replace(TO_TARGET, max_bytes=1000))
     first = [(8, 5), (4, 5), (4, 6), (2, 5), (1, 5)]
     assert asked == [*first, (4, 7), (2, 6), (2, 7), (1, 6), (1, 7)]
     found = [(t.gamma, t.status, t.seeds, t.reached, t.f) for t in tuning.trials]
@@ -163,7 +161,7 @@ def test_f_rose_if_it_is_above_its_start_throughout_the_last_tenth_of_the_rounds
     run = ended("rounds", *f)
     assert [row.round for row in tail(run.rows)] == [18, 19, 20]
     assert rose(run.rows) == above
-    tuning = tune(GD(gamma=1.0), (0, 0), (0,), None, lambda *_: run, Limits())
+    tuning = tune(GD(gamma=1.0), (0, 0), (0,), lambda *_: run, Limits())
     assert (tuning.best.status == "rose") == above
 
 

@@ -67,7 +67,7 @@ def test_tuning_finds_the_best_step_and_reports_the_diverged():
         limits = {"rounds": 400, "target_grad_norm_sq": 1e-8, "max_bytes": max_bytes}
         return run(method, problem, workers=2, every=1, seed=seed, **limits)
 
-    tuning = tune(GD(), (-2, 12), (0,), None, attempt, Limits(400, target_grad_norm_sq=1e-8))
+    tuning = tune(GD(), (-2, 12), (0,), attempt, Limits(400, target_grad_norm_sq=1e-8))
     status = {t.exponent: t.status for t in tuning.trials}
     assert status[12] == "diverged" and status[0] == "target"
     assert not tuning.at_edge

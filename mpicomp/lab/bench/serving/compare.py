@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from mpicomp.base.errors import MpicompError
-from mpicomp.base.interpreter import interpreter
 from mpicomp.base.units import human_bytes, human_rate
-from mpicomp.lab.bench.hosts import Hosts, to_start
+from mpicomp.lab.bench.hosts import Hosts
+from mpicomp.lab.bench.job import rows_of
 from mpicomp.lab.experiment.tables import markdown_table
 
 
@@ -22,19 +19,11 @@ def time_averaging(
 
     Raises ``ConfigError`` where hosts cannot be made, and ``MpicompError`` if the ranks fail.
     """
-    asked = json.dumps({"dimensions": list(dimensions), "repeats": repeats})
-    program = interpreter("-m", "mpicomp.lab.bench.serving.rank", asked)
+    asked = {"dimensions": list(dimensions), "repeats": repeats}
     for rate in rates:
         with nullcontext() if rate is None else Hosts(ranks, rate) as hosts:
-            command, environment = to_start(program, ranks, hosts)
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, start_new_session=True
-            )
-        if done.returncode != 0:
-            raise MpicompError(f"averaging on {ranks} ranks ended with {done.returncode}.\n{done.stderr}")
-        for line in done.stdout.splitlines():
-            if line.startswith("{"):
-                yield {"rate": rate, **json.loads(line)}
+            for row in rows_of("serving.rank", asked, ranks, hosts, f"averaging on {ranks} ranks"):
+                yield {"rate": rate, **row}
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:

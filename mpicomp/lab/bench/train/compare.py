@@ -7,19 +7,16 @@ this host, or each on a host of its own, joined by links of a known speed (``mpi
 from __future__ import annotations
 
 import importlib.util
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from subprocess import PIPE, Popen
-from tempfile import TemporaryFile
 from typing import Any
 
 from mpicomp.base.checks import check_choice
-from mpicomp.base.errors import ConfigError, MpicompError
-from mpicomp.base.interpreter import interpreter
+from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
-from mpicomp.lab.bench.hosts import CONTROL, Hosts, to_start
+from mpicomp.lab.bench.hosts import CONTROL, Hosts
+from mpicomp.lab.bench.job import rows_of
 
 RANKS = 4
 # Learning rates by optimiser, the usual one first.
@@ -88,6 +85,7 @@ def contest(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
     """
     _need_torch()
     for rate in ask.rates:
+        interface, address = ("lo", "127.0.0.1") if rate is None else ("eth0", f"{CONTROL}.1")
         with nullcontext() if rate is None else Hosts(ranks, rate) as hosts:
             for model, d in ask.models:
                 fields = ("steps", "limit", "most", "learning", "grid", "images", "optimiser")
@@ -97,34 +95,11 @@ def contest(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
                     raise ConfigError(f"no contestant with {ask.optimiser} is called {min(unknown)!r}.")
                 asked |= {"labels": labels, "seeds": list(ask.seeds), "usual": RATES[ask.optimiser][0]}
                 asked |= {"model": model, "d": d, "target": ask.targets.get(model)}
-                for row in _job(asked, hosts, ranks):
+                asked |= {"interface": interface, "address": address}
+                for row in rows_of("train.rank", asked, ranks, hosts, f"training on {ranks} ranks"):
                     yield {"rate": rate, "ranks": ranks, "optimiser": ask.optimiser, **row}
 
 
 def _need_torch() -> None:
     if importlib.util.find_spec("torch") is None:
         raise ConfigError("this compares with torch, which is not installed: pip install torch.")
-
-
-def _job(asked: dict[str, Any], hosts: Hosts | None, ranks: int) -> Iterator[dict[str, Any]]:
-    """The rows of one launch, each as soon as rank 0 prints it."""
-    if hosts is None:
-        where: dict[str, Any] = {"interface": "lo", "address": "127.0.0.1"}
-    else:
-        where = {"interface": "eth0", "address": f"{CONTROL}.1"}
-    program = interpreter("-m", "mpicomp.lab.bench.train.rank", json.dumps(asked | where))
-    command, environment = to_start(program, ranks, hosts)
-    with TemporaryFile("w+") as errors:
-        job = Popen(command, env=environment, stdout=PIPE, stderr=errors, text=True, start_new_session=True)
-        with job:
-            try:
-                assert job.stdout is not None
-                for line in job.stdout:
-                    if line.startswith("{"):
-                        yield json.loads(line)
-            except BaseException:  # an interrupt, or nobody wants further rows
-                job.terminate()
-                raise
-        if job.returncode != 0:
-            errors.seek(0)
-            raise MpicompError(f"training on {ranks} ranks ended with {job.returncode}.\n{errors.read()}")

@@ -40,10 +40,7 @@ def tables(rows: Sequence[dict[str, Any]]) -> str:
     for (rate, model, d, ranks, optimiser), group in groups.items():
         adamw = ", AdamW" if optimiser == "adamw" else ""
         said.append(f"**{place(rate, ranks)}; {model}, d = {d}{adamw}**")
-        if "all_steps" in group[0]:
-            said.append(_steps_to_target(group))
-        else:
-            said.append(_to_target(group) if "target" in group[0] else _steps(group))
+        said.append(_steps_to_target(group) if "all_steps" in group[0] else _steps(group))
     return "\n\n".join(said) + "\n"
 
 
@@ -85,23 +82,6 @@ def _steps(group: Sequence[dict[str, Any]]) -> str:
             ]
         )
     return markdown_table(head, lines)
-
-
-def _to_target(group: Sequence[dict[str, Any]]) -> str:
-    head = ["", "seconds", "steps", *OVER, "last score"]
-    references, lines = _references(group), []
-    for row in group:
-        missed = "" if row["reached"] else "> "
-        lines.append(
-            [
-                f"{row['label']}, {row['side']}",
-                f"{missed}{row['seconds']:.3g}",
-                f"{missed}{row['steps']}",
-                *(_over(row, references) if row["reached"] else ["", ""]),
-                f"{row['curve'][-1][2]:.4g}" if row["curve"] else "diverged",
-            ]
-        )
-    return f"Target: {group[0]['target']:g}.\n\n" + markdown_table(head, lines)
 
 
 def _steps_to_target(group: Sequence[dict[str, Any]]) -> str:
