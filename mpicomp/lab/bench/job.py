@@ -22,7 +22,7 @@ def rows_of(
     """Run ``python -m MODULE ASKED``; yield each JSON object that rank 0 prints, as soon as it does.
 
     There is one rank on each of ``hosts``; None: all ranks are on this host.  Raises ``MpicompError``, which
-    begins with ``what``, if the ranks fail; it ends with what they have printed as the reason.
+    begins with ``what``, if the ranks fail; it ends with the reason that they, or else mpirun, have printed.
     """
     program = interpreter("-m", f"mpicomp.lab.bench.{module}", json.dumps(asked))
     if hosts is None:
@@ -42,5 +42,6 @@ def rows_of(
                 raise
         if job.returncode != 0:
             errors.seek(0)
-            said = ON_THE_END.sub(b"", errors.read()).decode(errors="replace").rstrip()
-            raise MpicompError(f"{what} ended with {job.returncode}.\n{said}")
+            text = errors.read()
+            said = ON_THE_END.sub(b"", text).strip() or text  # of a rank that was killed mpirun alone tells
+            raise MpicompError(f"{what} ended with {job.returncode}.\n{said.decode(errors='replace')}")
