@@ -6,6 +6,7 @@ animation, and fill in black pixels if the data end early; and it does not check
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 from collections.abc import Iterator
@@ -14,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.errors import DataError, RecordError
+from mpicomp.base.errors import DataError
 from mpicomp.base.extras import needed_by
-from mpicomp.base.files import os_errors_as, refuse_endless
+from mpicomp.base.files import os_errors_as, refuse_endless, write_atomically
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 COLOURS = {0: "grey", 2: "RGB", 3: "palette", 4: "grey with alpha", 6: "RGB with alpha"}
@@ -131,7 +132,6 @@ def write_png(path: Path, pixels: NDArray[np.uint8]) -> None:
     with needed_by("PNG", "images"):
         from PIL import Image
 
-    try:
-        Image.fromarray(pixels).save(path, format="PNG", optimize=True)
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror or error}.") from None
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, format="PNG", optimize=True)
+    write_atomically(path, buffer.getvalue())
