@@ -201,7 +201,7 @@ def runs_alone(suite: Suite, runners: list[Contender], say: Say) -> list[tuple[C
     """Each of ``runners`` with its runs in this process, by seed.
 
     An uncompressed version that diverges with the step of the compressed one is left out.  Raises
-    ``DivergedError`` if a method of the suite diverges.
+    ``DivergedError`` if a method of the suite diverges, and ``ConfigError`` if a run has no round to time.
     """
     found = []
     for c in runners:
@@ -210,6 +210,11 @@ def runs_alone(suite: Suite, runners: list[Contender], say: Say) -> list[tuple[C
         try:
             for seed in suite.seeds:
                 known[seed] = timed_run(c.method, suite.problem, seed=seed, server=c.server, **suite.limits())
+                if not known[seed].rows[-1].round:
+                    raise ConfigError(
+                        f"{c.label}: the run ends before its first round ({known[seed].status}): there is "
+                        "nothing to time. Give the suite a smaller target_grad_norm_sq or more max_bytes."
+                    )
         except DivergedError as error:
             if not c.added:
                 raise DivergedError(f"{c.label}: {error}") from None

@@ -37,6 +37,11 @@ class Results:
     timings: list[Timing]
     break_evens: list[BreakEven]
 
+    @property
+    def reached(self) -> bool:
+        """Whether a method reaches the target; without one there is no figure."""
+        return any(t.status == "target" for t in self.timings)
+
     def to_json(self) -> Iterator[dict[str, Any]]:
         """An object for each timing and each break-even; infinity is null."""
         for kind, rows in (("timing", self.timings), ("break-even", self.break_evens)):
@@ -49,7 +54,10 @@ class Results:
 def publish(
     suite: Suite, rates: list[float], latency: float, folder: Path, say: Say, server: str = "sharded"
 ) -> Results:
-    """Time ``suite`` at ``rates`` (bits a second); write link.jsonl, link.md and link.png into ``folder``."""
+    """Time ``suite`` at ``rates`` (bits a second); write link.jsonl, link.md and link.png into ``folder``.
+
+    If no method reaches the target, there is no link.png.
+    """
     from mpicomp.lab.experiment.canvas import save
 
     timings = list(time_on_links(suite, rates, latency, say, server))
@@ -57,7 +65,8 @@ def publish(
     lines = "".join(json.dumps(row) + "\n" for row in results.to_json())
     write_text(folder / "link.jsonl", lines)
     write_text(folder / "link.md", tables(results))
-    save(_figure(results), folder / "link.png")
+    if results.reached:
+        save(_figure(results), folder / "link.png")
     return results
 
 

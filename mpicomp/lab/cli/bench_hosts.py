@@ -107,7 +107,7 @@ def bench_link(
             click.echo(json.dumps(row))
     else:
         click.echo(tables(results))
-    click.echo(f"{folder}/link.png, link.md, link.jsonl", err=True)
+    click.echo(f"{folder}/{'link.png, ' * results.reached}link.md, link.jsonl", err=True)
 
 
 @bench.command("serving")

@@ -11,7 +11,7 @@ import pytest
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.units import human_rate, human_time, parse_rate, parse_time
 from mpicomp.compressors import PermK, RandK
-from mpicomp.lab.bench import hosts
+from mpicomp.lab.bench import hosts, linkreport
 from mpicomp.lab.bench.cost_model import (
     EAGER,
     HEADERS,
@@ -38,7 +38,7 @@ from mpicomp.lab.bench.link import (
     runs_alone,
     uncompressed,
 )
-from mpicomp.lab.bench.linkreport import Results, tables
+from mpicomp.lab.bench.linkreport import Results, publish, tables
 from mpicomp.lab.bench.predict import FEW, MANY, MORE, _down, _server, _up, forecast, given
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.methods import EF21, GD, M3, MARINA, MARINAP
@@ -242,6 +242,14 @@ def test_an_uncompressed_version_that_diverges_is_left_out():
         runs_alone(suite, [asked, replace(added, added=False)], said.append)
 
 
+def test_a_run_without_a_round_is_refused_before_there_are_hosts():
+    """The ranks on the hosts were asked for 0 rounds, and refused them."""
+    suite = parse_suite(SUITE.replace("1e-3", "1e9"))
+    asked = Contender("GD", parse_method("gd(gamma=0.5)"), None, "sharded")
+    with pytest.raises(ConfigError, match=r"GD: the run ends before its first round \(target\)"):
+        runs_alone(suite, [asked], lambda what: None)
+
+
 def test_the_table_says_that_an_uncompressed_version_diverged():
     rows = [t for t in timings([1e8]) if t.label != "plain"]
     topk = next(
@@ -321,6 +329,16 @@ def test_what_did_not_reach_the_target_has_no_break_even():
     late = [replace(t, status="rounds") if t.label == "plain" else t for t in timings([1e8, 1e9])]
     assert [(b.label, b.against) for b in break_evens(late)] == [("TopK", "GD")]
     assert "> 200" in tables(Results(parse_suite(SUITE), late, []))
+
+
+@pytest.mark.parametrize("status", ["target", "rounds"])
+def test_there_is_a_figure_if_a_method_reaches_the_target(status, tmp_path, monkeypatch):
+    """Without one it was drawn all the same, and failed after all runs, before the table was printed."""
+    found = [replace(t, status=status) for t in timings([1e8, 1e9])]
+    monkeypatch.setattr(linkreport, "time_on_links", lambda *asked: found)
+    results = publish(parse_suite(SUITE), [1e8, 1e9], 0.0, tmp_path, lambda what: None)
+    assert results.reached == (tmp_path / "link.png").exists() == (status == "target")
+    assert (tmp_path / "link.md").read_text() == tables(results)
 
 
 def test_the_tables_and_json_of_a_comparison():
