@@ -270,7 +270,7 @@ def bench_train(
         limit=max_seconds,
         most=max_steps,
         optimiser=optimiser,
-        labels=named(only, optimiser),
+        labels=named(only, optimiser, to_target),
         grid=(learning_rates or RATES[optimiser]) if to_target else (),
         seeds=range(1, seeds + 1),
         tuning=[0, *range(seeds + 1, seeds + tuning_seeds)],
