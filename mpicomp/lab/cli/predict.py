@@ -9,7 +9,7 @@ import click
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.lab.cli.options import OPTIONS, RATE, TIME
-from mpicomp.lab.cli.root import cli
+from mpicomp.lab.cli.root import cli, refuse_ranks
 from mpicomp.runtime.placement import SERVERS, Placement
 
 
@@ -71,6 +71,7 @@ def predict(
     from mpicomp.lab.bench.predict import forecast, given, report
     from mpicomp.text.config import parse_method, parse_problem
 
+    refuse_ranks("predict")
     placement = Placement(server, blocks)
     network: Any = {"workers": workers, "link": Link(rate, latency), "server": server}
     network["blocks"] = min(placement.block_count(workers), workers)
