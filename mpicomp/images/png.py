@@ -69,6 +69,8 @@ def _decoded(content: bytes) -> NDArray[np.uint8]:
     names = [name for name, _ in chunks]
     if names[0] != b"IHDR" or len(chunks[0][1]) != 13:
         raise ValueError(f"is no PNG file: it begins with the chunk {_text(names[0])}")
+    if names.count(b"IHDR") > 1:
+        raise ValueError("is damaged: it has more than one header (IHDR)")
     if unknown := [name for name in names if not name[0] & 32 and name not in CRITICAL]:
         raise ValueError(f"has the chunk {_text(unknown[0])}, which changes the image and is not known here")
     width, height, bits, colour, *ways, interlaced = struct.unpack(">2I5B", chunks[0][1])
