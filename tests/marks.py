@@ -16,6 +16,7 @@ JOBS = (
     "data/test_files.py::test_two_ranks_and_one_process_have_the_same_iterates",
     "examples/test_examples.py",
     "images/test_training.py::test_on_two_ranks_the_model_is_the_same",
+    "images/test_training.py::test_two_ranks_refuse_a_folder_with_a_model_in_one_line",
     "kernels/test_store.py::test_ranks_forgo_the_kernels_together_and_say_so_once",
     "lab/bench/test_serving.py::test_a_dimension_that_a_method_cannot_take_is_named_without_a_traceback",
     "lab/bench/test_serving.py::test_rounds_are_timed_by_all_ranks_that_may_average",

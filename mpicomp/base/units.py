@@ -11,20 +11,24 @@ from mpicomp.base.errors import ConfigError
 
 _RATES = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_MOST = 1e18  # of a rate or a time: what is computed from them is finite
 _LONG = 200  # characters of a text that an error shows
 
 
 def parse_rate(text: str) -> float:
     """Bits per second, from a text such as 100mbit.  Raises ``ConfigError`` for any other text."""
     rate = _parse("rate", text, _RATES, "100mbit, 2.5gbit")
-    if not rate:
-        raise ConfigError(f"rate {text!r}; allowed: one above 0.")
+    if not 1 <= rate <= _MOST:
+        raise ConfigError(f"rate {text[:_LONG]!r}; allowed: from 1 to {_MOST:g} bits a second.")
     return rate
 
 
 def parse_time(text: str) -> float:
     """Seconds, from a text such as 10ms.  Raises ``ConfigError`` for any other text."""
-    return _parse("time", text, _TIMES, "50us, 10ms, 0s")
+    seconds = _parse("time", text, _TIMES, "50us, 10ms, 0s")
+    if seconds > _MOST:
+        raise ConfigError(f"time {text[:_LONG]!r}; allowed: at most {_MOST:g} seconds.")
+    return seconds
 
 
 def human_rate(rate: float) -> str:

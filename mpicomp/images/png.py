@@ -6,6 +6,7 @@ animation, and fill in black pixels if the data end early; and it does not check
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 from collections.abc import Iterator
@@ -14,9 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.errors import DataError, RecordError
+from mpicomp.base.errors import DataError
 from mpicomp.base.extras import needed_by
-from mpicomp.base.files import os_errors_as, refuse_endless
+from mpicomp.base.files import os_errors_as, refuse_endless, write_atomically
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 COLOURS = {0: "grey", 2: "RGB", 3: "palette", 4: "grey with alpha", 6: "RGB with alpha"}
@@ -68,6 +69,8 @@ def _decoded(content: bytes) -> NDArray[np.uint8]:
     names = [name for name, _ in chunks]
     if names[0] != b"IHDR" or len(chunks[0][1]) != 13:
         raise ValueError(f"is no PNG file: it begins with the chunk {_text(names[0])}")
+    if names.count(b"IHDR") > 1:
+        raise ValueError("is damaged: it has more than one header (IHDR)")
     if unknown := [name for name in names if not name[0] & 32 and name not in CRITICAL]:
         raise ValueError(f"has the chunk {_text(unknown[0])}, which changes the image and is not known here")
     width, height, bits, colour, *ways, interlaced = struct.unpack(">2I5B", chunks[0][1])
@@ -131,7 +134,6 @@ def write_png(path: Path, pixels: NDArray[np.uint8]) -> None:
     with needed_by("PNG", "images"):
         from PIL import Image
 
-    try:
-        Image.fromarray(pixels).save(path, format="PNG", optimize=True)
-    except OSError as error:
-        raise RecordError(f"cannot write {path}: {error.strerror or error}.") from None
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, format="PNG", optimize=True)
+    write_atomically(path, buffer.getvalue())

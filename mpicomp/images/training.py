@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mpicomp.base.checks import as_integer
-from mpicomp.base.files import as_path_or_none
+from mpicomp.base.checks import as_integer, as_workers
+from mpicomp.base.errors import MpicompError, RecordError
+from mpicomp.base.files import as_path_or_none, present
 from mpicomp.compressors import TopK
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.local_images import LocalImages
 from mpicomp.images.model import KINDS, ImageModel
 from mpicomp.methods import EF21SGDM, Method
-from mpicomp.runtime.run import run
+from mpicomp.runtime.alike import refuse_other_call
+from mpicomp.runtime.run import left_in_order, run
+from mpicomp.transports import connect
 from mpicomp.transports.launcher import launched_rank
 
 Stage = tuple[float, int]  # a step size, and for how many rounds
@@ -63,13 +66,15 @@ def train(
     A stage starts at the final x of the previous one, with zero residuals.  None for ``method`` or ``stages``
     means those of ``RECIPES``.  Each stage writes its record to ``out``/stage-1, .., and the model is written
     to ``out``/model.npz.  ``progress`` is called as in ``run``, with the rounds of all stages.  Under mpirun
-    every rank calls this and gets the same model.  Raises ``ConfigError`` for settings that cannot run.
+    every rank calls this and gets the same model.  Raises ``ConfigError`` for settings that cannot run, and
+    ``RecordError`` if ``out`` holds one of these files already.
     """
     usual, its_stages = RECIPES[next(kind for kind, cls in KINDS.items() if type(problem) is cls)]
     method, stages = method or usual, stages or its_stages
     out = as_path_or_none("out", out)
     # Before the first stage: the mistake of a later one would cost all rounds before it.
     planned = [(method.with_step(step), as_integer("rounds", rounds)) for step, rounds in stages]
+    _refuse_held(out, len(planned), as_workers(workers))
     x, up, down, before, interrupted = None, 0, 0, 0, False
     for number, (stepping, rounds) in enumerate(planned, 1):
 
@@ -98,3 +103,17 @@ def train(
     if out is not None and launched_rank() == 0 and not interrupted:
         model.save(out / "model.npz")
     return Trained(model, done.rows[-1].value, up, down, interrupted)
+
+
+def _refuse_held(out: Path | None, stages: int, workers: int) -> None:
+    """Raise ``RecordError`` on all ranks if ``out`` holds what the training will write; collective."""
+
+    def look() -> None:
+        for name in [*(f"stage-{number}" for number in range(1, stages + 1)), "model.npz"]:
+            if out is not None and present(out / name):
+                raise RecordError(f"{out / name} is already there. Choose another folder for the training.")
+
+    control = connect(workers)
+    with left_in_order(control, MpicompError):
+        refuse_other_call(control, "mpicomp.images.train")
+        control.ask_server(look)

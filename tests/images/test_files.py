@@ -22,6 +22,7 @@ from mpicomp.images.grey import load_grey
 from mpicomp.images.local_images import LocalImages
 from tests.images.test_archive import ARCHIVE, COLOUR, GREY, same
 from tests.support.launching import mpicomp
+from tests.support.running import largest_file
 
 
 def test_what_was_written_is_read(tmp_path):
@@ -51,6 +52,23 @@ def test_nothing_is_overwritten(tmp_path):
         write_images([GREY], tmp_path / name)
         with pytest.raises(RecordError, match="already there"):
             write_images([GREY], tmp_path / name)
+
+
+def test_a_full_disk_leaves_no_part_of_an_image(tmp_path):
+    """A PNG file of some bytes was left behind, and was in the way of the next attempt."""
+    noise = np.random.default_rng(0).integers(0, 256, (1, 60, 60), dtype=np.uint8)
+    for out in (tmp_path / "one.png", tmp_path / "folder"):
+        with largest_file(1000), pytest.raises(RecordError, match=r"cannot write .*\.png: File too large"):
+            write_images([Stack(noise)], out)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_an_image_is_not_written_through_a_link_that_leads_nowhere(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.png").symlink_to(tmp_path / "elsewhere.png")
+    write_images([COLOUR], tmp_path / "folder")
+    assert not (tmp_path / "elsewhere.png").exists()
+    assert sorted(read_images(str(tmp_path / "folder"))[0].names) == ["a.png", "b.png"]
 
 
 def test_images_that_do_not_fit_a_file_are_refused(tmp_path):

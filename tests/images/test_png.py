@@ -154,6 +154,14 @@ def image(data: bytes, width: int = 10, height: int = 10, before: bytes = b"") -
     return SIGNATURE + header(width, height) + before + chunk(b"IDAT", data) + chunk(b"IEND")
 
 
+def test_a_second_header_is_refused(tmp_path):
+    """The first one's size was taken; other programs take the last one's, or refuse."""
+    rows = zlib.compress(bytes(110))
+    assert read(tmp_path, image(rows)).shape == (10, 10)
+    text = refusal(tmp_path, image(rows, before=header(21, 5)))
+    assert text == "is damaged: it has more than one header (IHDR)."
+
+
 def test_data_of_another_size_are_refused(tmp_path):
     """Pillow makes the missing rows black."""
     rows = bytes(110)

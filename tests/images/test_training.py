@@ -7,7 +7,7 @@ import pytest
 
 import mpicomp
 from mpicomp import EF21SGDM, TopK
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.images import ImageModel, train
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.local_images import LocalImages
@@ -74,3 +74,27 @@ def test_a_later_stage_that_cannot_run_is_refused_before_the_first(last, tmp_pat
     with pytest.raises(ConfigError, match=r"allowed: (a positive number|an integer from 1)"):
         train(problem, METHOD, [(1.0, 3), last], workers=1, out=tmp_path / "trained")
     assert not (tmp_path / "trained").exists()
+
+
+@pytest.mark.parametrize("held", ["model.npz", "stage-1", "stage-2"])
+def test_a_folder_with_a_part_of_a_training_is_refused_before_the_first_stage(held, tmp_path):
+    """A model of another training was overwritten, and a stage in the way was met after all rounds before."""
+    problem = LocalImages(np.zeros((3, 4, 4), dtype=np.uint8), hidden=2)
+    (tmp_path / held).write_text("mine")
+    with pytest.raises(RecordError, match=rf"{held} is already there. Choose another folder"):
+        train(problem, METHOD, STAGES, workers=1, out=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [held]
+    assert (tmp_path / held).read_text() == "mine"
+
+
+def test_two_ranks_refuse_a_folder_with_a_model_in_one_line(tmp_path):
+    (tmp_path / "model.npz").write_text("mine")
+    done = command(
+        *("images", "train", "digits", "--hidden", "3", "--stages", "1:2", "--ranks", "2"),
+        *("--out", str(tmp_path)),
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0] == (
+        f"mpicomp: {tmp_path}/model.npz is already there. Choose another folder for the training."
+    )
+    assert (tmp_path / "model.npz").read_text() == "mine"

@@ -40,6 +40,11 @@ class Results:
     timings: list[Timing]
     break_evens: list[BreakEven]
 
+    @property
+    def reached(self) -> bool:
+        """Whether a method reaches the target; without one there is no figure."""
+        return any(t.status == "target" for t in self.timings)
+
     def to_json(self) -> Iterator[dict[str, Any]]:
         """An object for each timing and each break-even; infinity is null."""
         for kind, rows in (("timing", self.timings), ("break-even", self.break_evens)):

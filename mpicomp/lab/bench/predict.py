@@ -19,7 +19,7 @@ assumes:
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from math import exp, isfinite, log, log1p
+from math import exp, log, log1p
 from typing import Any
 
 from mpicomp import kernels
@@ -53,6 +53,7 @@ MANY = 256  # workers of a server's run, all but MORE of which send copies
 ROUNDS = 20  # of each of these runs
 SETTLED = 2  # rounds whose bytes do not count, for the first one of some methods sends gradients whole
 WIDTH = 8  # bytes of an entry of a dense float64 broadcast
+MOST_BYTES = 1e18  # of a message whose size is given
 
 
 @dataclass(frozen=True)
@@ -160,10 +161,10 @@ def given(
 ) -> Forecast:
     """The forecast for messages of ``up`` and ``down`` bytes; computing takes no time.
 
-    Raises ``ConfigError`` unless the sizes are finite.
+    Raises ``ConfigError`` for sizes beyond ``MOST_BYTES``.
     """
-    if not (isfinite(up) and isfinite(down)):
-        raise ConfigError(f"messages of {up} and {down} bytes; allowed: finite numbers.")
+    if not all(size <= MOST_BYTES for size in (up, down)):  # so written, nan is refused too
+        raise ConfigError(f"messages of {up} and {down} bytes; allowed: numbers up to {MOST_BYTES:g}.")
     return Forecast("messages as given", workers, server, link, Costs(up, down, 0.0, 0.0, 0.0), blocks)
 
 

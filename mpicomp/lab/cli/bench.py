@@ -9,10 +9,25 @@ from pathlib import Path
 import click
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.files import refuse_unwritable
 from mpicomp.lab.cli.options import Count, Listed, Place
-from mpicomp.lab.cli.root import cli, elsewhere, relaunch
+from mpicomp.lab.cli.root import cli, elsewhere, refuse_ranks, relaunch
 from mpicomp.lab.cli.sections import SectionedGroup
-from mpicomp.transports.launcher import launched_rank
+from mpicomp.transports.launcher import launched_rank, launched_ranks
+
+ON_RANKS = ("round", "aggregate")  # the other commands time what one process does or starts
+RANKS = 4
+
+ranks_option = click.option(
+    "--ranks",
+    type=click.IntRange(2),
+    help=f"Number of MPI ranks.  [default: {RANKS}, or as many as a launcher has started]",
+)
+
+
+def _ranks(asked: int | None) -> int:
+    started = launched_ranks() or 1
+    return asked or (started if started > 1 else RANKS)
 
 
 @cli.group(
@@ -33,18 +48,21 @@ def bench() -> None:
 
     Most print their result beside a limit of the machine, such as the time of a memory copy.
     """
+    command = click.get_current_context().invoked_subcommand
+    if command not in ON_RANKS:
+        refuse_ranks(f"bench {command}")
 
 
 @bench.command("round")
-@click.option("--ranks", type=click.IntRange(2), default=4, help="Number of MPI ranks.")
+@ranks_option
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as one line of JSON.")
-def bench_round(ranks: int, as_json: bool) -> int:
+def bench_round(ranks: int | None, as_json: bool) -> int:
     """Count rounds per second of MARINA with RandK.
 
     Prints beside them the rate of a plain mpi4py loop that moves the same bytes.
     """
-    if elsewhere(ranks):
-        return relaunch(ranks)
+    if elsewhere(_ranks(ranks)):
+        return relaunch(_ranks(ranks))
     from mpicomp.lab.bench.round import round_overhead
 
     figures = round_overhead()
@@ -64,7 +82,7 @@ def bench_round(ranks: int, as_json: bool) -> int:
 
 
 @bench.command("aggregate")
-@click.option("--ranks", type=click.IntRange(2), default=4, help="Number of MPI ranks.")
+@ranks_option
 @click.option(
     "-d",
     "dimensions",
@@ -73,13 +91,13 @@ def bench_round(ranks: int, as_json: bool) -> int:
     help="Dimension of the gradients; may be given several times.  [default: 1e4, 1e6, 25e6]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
-def bench_aggregate(ranks: int, dimensions: tuple[int, ...], as_json: bool) -> int:
+def bench_aggregate(ranks: int | None, dimensions: tuple[int, ...], as_json: bool) -> int:
     """Time one call of Aggregator.
 
     Prints beside it the times of a dense MPI_Allreduce and of the compressor alone.
     """
-    if elsewhere(ranks):
-        return relaunch(ranks)
+    if elsewhere(_ranks(ranks)):
+        return relaunch(_ranks(ranks))
     from mpicomp.lab.bench.aggregate import DIMENSIONS, aggregate_cost
 
     line = (
@@ -185,6 +203,8 @@ def bench_traffic(dimension: int, workers: list[int], out: Path | None) -> None:
     from mpicomp.lab.bench.serving.traffic import traffic
     from mpicomp.lab.experiment.canvas import save
 
+    if out is not None:
+        refuse_unwritable(out)
     rows = []
     for row in traffic(workers, dimension):
         rows.append(row)

@@ -107,8 +107,7 @@ def bench_link(
             click.echo(json.dumps(row))
     else:
         click.echo(tables(results))
-    figure = "link.png, " if (folder / "link.png").exists() else ""
-    click.echo(f"{folder}/{figure}link.md, link.jsonl", err=True)
+    click.echo(f"{folder}/{'link.png, ' * results.reached}link.md, link.jsonl", err=True)
 
 
 @bench.command("serving")
@@ -271,7 +270,7 @@ def bench_train(
         limit=max_seconds,
         most=max_steps,
         optimiser=optimiser,
-        labels=named(only, optimiser),
+        labels=named(only, optimiser, to_target),
         grid=(learning_rates or RATES[optimiser]) if to_target else (),
         seeds=range(1, seeds + 1),
         tuning=[0, *range(seeds + 1, seeds + tuning_seeds)],

@@ -9,7 +9,7 @@ import click
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.lab.cli.options import OPTIONS, RATE, TIME
-from mpicomp.lab.cli.root import cli
+from mpicomp.lab.cli.root import cli, refuse_ranks
 from mpicomp.runtime.placement import SERVERS, Placement
 
 
@@ -23,7 +23,10 @@ from mpicomp.runtime.placement import SERVERS, Placement
 @click.option("--up", type=click.FloatRange(0), help="Bytes of a worker's message, without --problem.")
 @click.option("--down", type=click.FloatRange(0), help="Bytes of the broadcast, without --problem.")
 @click.option(
-    "--workers", type=click.IntRange(2), required=True, help="Number of workers, one on each rank and host."
+    "--workers",
+    type=click.IntRange(2, 10**5),
+    required=True,
+    help="Number of workers, one on each rank and host.",
 )
 @click.option(
     "--rate",
@@ -32,7 +35,7 @@ from mpicomp.runtime.placement import SERVERS, Placement
     help="Rate of the link of each host, in bits a second each way: 100mbit.",
 )
 @click.option("--latency", type=TIME, default="50us", help="One-way latency of a link.")
-@click.option("--rounds", type=click.IntRange(1), default=1000, help="Rounds of the run.")
+@click.option("--rounds", type=click.IntRange(1, 10**18), default=1000, help="Rounds of the run.")
 @click.option(
     "--server",
     type=click.Choice(SERVERS),
@@ -68,6 +71,7 @@ def predict(
     from mpicomp.lab.bench.predict import forecast, given, report
     from mpicomp.text.config import parse_method, parse_problem
 
+    refuse_ranks("predict")
     placement = Placement(server, blocks)
     network: Any = {"workers": workers, "link": Link(rate, latency), "server": server}
     network["blocks"] = min(placement.block_count(workers), workers)

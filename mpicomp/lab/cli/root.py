@@ -58,6 +58,15 @@ def elsewhere(ranks: int | None) -> bool:
     return ranks > 1
 
 
+def refuse_ranks(command: str) -> None:
+    """Raise ``ConfigError`` if a launcher has started several ranks: each would do the whole ``command``."""
+    if (started := launched_ranks() or 1) > 1:
+        raise ConfigError(
+            f"{command} is for one process, which starts ranks where it needs them; the launcher has started "
+            f"{started}. Run it without a launcher."
+        )
+
+
 def relaunch(ranks: int | None, survive: bool = False) -> int:
     """Run this command line again, on ``ranks`` ranks."""
     assert ranks is not None

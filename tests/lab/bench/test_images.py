@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from mpicomp.base.errors import ConfigError
-from mpicomp.images import ImageModel, Stack, coder, compress
+from mpicomp.base.errors import ConfigError, MessageError
+from mpicomp.images import ImageModel, Stack, coder, compress, decompress
 from mpicomp.images.grey import load_grey
 from mpicomp.images.local_images import LocalImages
 from mpicomp.lab.bench.images import image_costs, mosaic_of
@@ -36,6 +36,15 @@ def test_the_rows_are_the_sizes():
         (row["each"] is None) == (name not in ("PNG", "WebP", "JPEG-LS", "JPEG-XL"))
         for name, row in rows.items()
     )
+
+
+def test_images_that_cost_more_to_decode_than_an_archive_of_others_may_are_counted():
+    """The limit is for archives of others, and the command has no option to raise it."""
+    pytest.importorskip("imagecodecs", reason="no imagecodecs: pip install -e '.[peers]'")
+    blank = np.zeros((1, 1200, 1), dtype=np.uint8)
+    with pytest.raises(MessageError, match="allow more by --max-pixels"):
+        decompress(compress([Stack(blank)], MODEL.integers())[0])
+    assert next(image_costs(blank, MODEL))["together"] > 0
 
 
 def test_other_codecs_are_lossless():

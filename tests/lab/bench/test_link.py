@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import inf
 
 import pytest
+from click.testing import CliRunner
 
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.units import human_rate, human_time, parse_rate, parse_time
@@ -40,6 +41,7 @@ from mpicomp.lab.bench.link import (
 )
 from mpicomp.lab.bench.linkreport import Results, publish, tables
 from mpicomp.lab.bench.predict import FEW, MANY, MORE, _down, _server, _up, forecast, given
+from mpicomp.lab.cli import root
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.methods import EF21, GD, M3, MARINA, MARINAP
 from mpicomp.problems import Attacked, Noisy, Quadratics
@@ -364,10 +366,10 @@ def test_the_tables_and_json_of_a_comparison():
 def test_where_no_method_meets_the_target_there_is_no_figure(tmp_path, monkeypatch):
     suite, found, said = parse_suite(SUITE), timings([1e8, 1e9]), []
     monkeypatch.setattr(linkreport, "time_on_links", lambda *_: found)
-    publish(suite, [1e8, 1e9], 0.0, tmp_path, said.append)
+    assert publish(suite, [1e8, 1e9], 0.0, tmp_path, said.append).reached
     assert (tmp_path / "link.png").stat().st_size > 10_000 and not said
     found = [replace(t, status="rounds") for t in found]
-    publish(suite, [1e8, 1e9], 0.0, tmp_path, said.append)
+    assert not publish(suite, [1e8, 1e9], 0.0, tmp_path, said.append).reached
     assert "| > 200 |" in (tmp_path / "link.md").read_text() and not (tmp_path / "link.png").exists()
     assert said == ["no method of the suite met the target: there is no figure"]
 
@@ -536,13 +538,38 @@ def test_predict_on_the_command_line():
     ("arguments", "said"),
     [
         (("--up", "1", "--rate", "1gbit"), "either --problem and --method, or --up and --down"),
-        (("--up", "nan", "--down", "1", "--rate", "1gbit"), "messages of nan and 1.0 bytes; allowed: finite"),
+        (
+            ("--up", "nan", "--down", "1", "--rate", "1gbit"),
+            "messages of nan and 1.0 bytes; allowed: numbers",
+        ),
+        (
+            ("--up", "1e308", "--down", "1", "--rate", "1kbit"),
+            "1e+308 and 1.0 bytes; allowed: numbers up to 1e+18",
+        ),
+        (
+            ("--up", "1", "--down", "1", "--rate", "9" * 400 + "gbit"),
+            "allowed: from 1 to 1e+18 bits a second",
+        ),
+        (("--up", "1", "--down", "1", "--rate", f"0.{'0' * 300}1kbit"), "allowed: from 1 to 1e+18 bits"),
+        (
+            ("--up", "1", "--down", "1", "--rate", "1gbit", "--latency", "9" * 400 + "s"),
+            "allowed: at most 1e+18 seconds",
+        ),
         (("--up", "1", "--down", "1", "--rate", "1gb"), "rate '1gb'; allowed: a number with one of kbit"),
     ],
 )
 def test_predict_refuses(arguments, said):
     done = mpicomp("predict", "--workers", "10", *arguments)
     assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("name", "value"), [("--workers", "1000000000"), ("--rounds", "1" + "0" * 400)])
+def test_a_forecast_ends_whatever_the_numbers(name, value):
+    """With 10^9 workers it went on for hours, and 10^400 rounds ended in a traceback."""
+    usual = {"--workers": "10", "--up": "1", "--down": "1", "--rate": "1gbit", "--server": "sharded"}
+    words = [word for pair in (usual | {name: value}).items() for word in pair]
+    done = CliRunner().invoke(root.cli, ["predict", *words])
+    assert done.exit_code == 2 and f"Invalid value for '{name}'" in done.output
 
 
 def test_hosts_are_refused_where_they_cannot_be(monkeypatch):

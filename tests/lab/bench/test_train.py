@@ -335,6 +335,27 @@ def test_contestants_are_chosen_by_their_names(torch):
         named(["Dion", "dion"])
 
 
+def test_a_name_of_contestants_that_are_only_timed_is_refused_with_a_target(torch):
+    """Nothing was trained, the table was empty, and the exit status 0."""
+    for text in ("no communication", "overlapped"):
+        assert named([text])
+        with pytest.raises(ConfigError, match=f"no contestant that trains to a target has '{text}'"):
+            named([text], to_target=True)
+    done = mpicomp("bench", "train", "--links", "", "--to-target", "--only", "overlapped")
+    assert done.returncode == 1 and "trains to a target has 'overlapped'" in done.stderr
+    assert set(named(())) - set(named((), to_target=True)) == {"no communication"} | {
+        *("EF21-SGDM, TopK 1 %, overlapped", "EF21-SGDM, TopK 1 %, by the root"),
+        *("DoubleSqueeze, TopK 1 %, overlapped", "PowerSGD, rank 2, by Allreduce"),
+    }
+
+
+def test_a_training_takes_no_more_steps_than_allowed(torch):
+    """A score is taken after each 40 steps: 119 allow two of them, where there were 120 steps."""
+    ask = Ask([("cnn", SMALL)], [None], targets={"cnn": 1.0}, images="digits", most=119, labels=["DDP"])
+    (row,) = contest(ask, ranks=2)
+    assert not row["reached"] and [step for _, step, _ in row["curve"]] == [40, 80] and row["steps"] == 80
+
+
 def test_without_torch_it_says_so(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="torch"):

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import mpicomp
 from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.lab.cli import root
+from mpicomp.lab.cli import bench, root
 from mpicomp.lab.cli.options import RESUME
 from mpicomp.lab.cli.work import run as run_command
 from mpicomp.lab.cli.work import submit as submit_command
@@ -90,11 +90,43 @@ def test_a_benchmark_of_no_place_is_refused(command):
     assert isinstance(done.exception, ConfigError) and "leaves nothing to time" in str(done.exception)
 
 
-@pytest.mark.parametrize("command", [["train", "--to-target"], ["link", "link_digits"]])
+@pytest.mark.parametrize("command", [["train", "--to-target"], ["link", "link_digits"], ["traffic"]])
 def test_a_folder_that_cannot_be_written_is_refused_before_the_benchmark(command, tmp_path):
     (tmp_path / "file").write_text("")
     done = CliRunner().invoke(root.cli, ["bench", *command, "--out", str(tmp_path / "file")])
     assert isinstance(done.exception, RecordError) and "cannot write" in str(done.exception)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(["bench", name] for name in ("kernels", "traffic", "serving", "train")),
+        ["bench", "link", "link_digits"],
+        ["bench", "images", "digits", "--model", "model.npz"],
+        ["predict", "--up", "1", "--down", "1", "--workers", "4", "--rate", "1gbit"],
+    ],
+    ids=" ".join,
+)
+def test_what_one_process_measures_is_refused_on_several_ranks(command, monkeypatch):
+    """Each rank timed it while the others did, and printed its own table."""
+    monkeypatch.setattr(root, "launched_ranks", lambda: 3)
+    done = CliRunner().invoke(root.cli, command)
+    said = f"^{command[0]}.* is for one process, .*; the launcher has started 3. Run it without a launcher."
+    with pytest.raises(ConfigError, match=said):
+        raise done.exception
+
+
+@pytest.mark.parametrize(("started", "words", "ranks"), [(None, [], 4), (1, [], 4), (3, [], 3), (1, [5], 5)])
+def test_benchmarks_on_ranks_take_those_that_a_launcher_has_started(started, words, ranks, monkeypatch):
+    """On three ranks the default of 4 was refused, with the advice to leave --ranks out."""
+    for module in (root, bench):
+        monkeypatch.setattr(module, "launched_ranks", lambda: started)
+    monkeypatch.setattr(bench, "relaunch", lambda count: relaunched.append(count))
+    monkeypatch.setattr("mpicomp.lab.bench.round.round_overhead", lambda: here.append(started) or [])
+    relaunched, here = [], []
+    done = CliRunner().invoke(root.cli, ["bench", "round", *(f"--ranks={count}" for count in words)])
+    assert done.exit_code == 0, done.exception
+    assert (here, relaunched) == (([3], []) if ranks == 3 else ([], [ranks]))
 
 
 def test_a_benchmark_of_no_model_is_refused():

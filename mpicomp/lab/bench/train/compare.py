@@ -61,19 +61,21 @@ class Ask:
         check_choice("optimiser", self.optimiser, tuple(RATES))
 
 
-def named(texts: Sequence[str], optimiser: str = "sgd") -> list[str]:
+def named(texts: Sequence[str], optimiser: str = "sgd", to_target: bool = False) -> list[str]:
     """The labels of the contestants that have one of ``texts`` in their names; without texts, of all.
 
-    Raises ``ConfigError`` for a text that is in the name of no contestant with this optimiser, and without
-    torch.
+    ``to_target`` leaves out those that are only timed.  Raises ``ConfigError`` for a text that is in the name
+    of no contestant with this optimiser, and without torch.
     """
     _need_torch()
     from mpicomp.lab.bench.train.contestants import CONTESTANTS
 
-    labels = [c.label for c in CONTESTANTS if optimiser == "sgd" or not c.own]
+    ready = [c for c in CONTESTANTS if c.competes or not to_target]
+    labels = [c.label for c in ready if optimiser == "sgd" or not c.own]
+    who = "contestant that trains to a target" if to_target else "contestant"
     for text in texts:
         if not any(text in label for label in labels):
-            raise ConfigError(f"no contestant has {one_line(text)} in its name: {'; '.join(labels)}.")
+            raise ConfigError(f"no {who} has {one_line(text)} in its name: {'; '.join(labels)}.")
     return [label for label in labels if not texts or any(text in label for text in texts)]
 
 

@@ -182,6 +182,11 @@ class Contestant:
     outer: tuple[float, ...] = (1.0,)
     own: bool = False
 
+    @property
+    def competes(self) -> bool:
+        """Whether it trains to a target."""
+        return self.side != "floor" and not self.timed
+
 
 def _torch(**options: Any) -> Make:
     return lambda model, lr, _, inner: TorchDDP(model, lr, inner, **options)

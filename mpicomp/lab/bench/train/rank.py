@@ -41,8 +41,8 @@ def chosen(asked: dict[str, Any]) -> list[Contestant]:
 
 
 def competitors(asked: dict[str, Any]) -> list[Contestant]:
-    """The contestants of ``chosen`` that train to a target: neither the floor nor ``timed`` ones."""
-    return [c for c in chosen(asked) if c.side != "floor" and not c.timed]
+    """The contestants of ``chosen`` that train to a target."""
+    return [c for c in chosen(asked) if c.competes]
 
 
 def traffic(interface: str) -> np.ndarray:
@@ -144,7 +144,7 @@ def train(
     target, limit = asked["target"], asked["limit"]
     stint = Stint(c, job, lr, outer, asked["optimiser"])
     spent, sent, curve, reached, diverged = 0.0, (0, 0), [], False, False
-    while not (reached or diverged) and spent < limit and stint.taken < most:
+    while not (reached or diverged) and spent < limit and stint.taken + _SCORE_EVERY <= most:
         comm.Barrier()
         started = perf_counter()
         try:
