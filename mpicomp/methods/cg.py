@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import ClassVar
 
 import numpy as np
 
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.formats import ROUNDING
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
@@ -27,7 +29,8 @@ class CG(DenseMethod):
 
     The vectors are dense in both directions, in the format ``values``.  A_i p tends to 0 with p, and so does
     its rounding error.  g is updated by A p and never computed anew: for an f that is not quadratic it is
-    wrong.
+    wrong.  Once |g| is no more than rounding may have added to it, by ``values`` and by the differences of
+    gradients, x stays: p would lead along directions in which f is flat.
     theory, for convex quadratic f: gamma = 1, the minimiser along p.  Then x^d = x* but for rounding.
 
     gamma  the step along p, as a multiple of the step to the minimiser along p
@@ -45,6 +48,8 @@ class CG(DenseMethod):
         start: Array  # x⁰
         p: Array
         g: Array
+        first: float = 0.0  # |g| of round 0
+        rounding: float = 0.0  # how much of |g| may be rounding
 
     @dataclass
     class Worker:
@@ -71,21 +76,26 @@ class CG(DenseMethod):
     def replica_step(self, r: Replica, broadcast: Message, key: Key) -> None:
         sent = self.down.decompress(broadcast.m, r.x.size, key)
         if key.round == 0:
-            r.g, r.p = sent, -sent
+            r.g, r.p, r.first = sent, -sent, _norm(sent)
             return
         square, along = np.sum(r.g * r.g), np.sum(r.p * sent)
-        if along <= 0 < square:
+        if square <= r.rounding**2:  # x is the minimiser
+            return
+        if along <= 0:
             raise ConfigError(
                 f"CG met a direction in which f does not curve upwards (p'Ap = {along:.3g}): it is for "
-                "convex quadratic f. Take LBFGS."
+                f"convex quadratic f, or values={self.values!r} are too coarse for this one. Take LBFGS."
             )
-        if square == 0:  # x is the minimiser
-            return
         step = self.gamma * square / along  # γ α
         r.x = r.x + step * r.p  # x = x + γ α p
         r.g = r.g + step * sent  # g⁺ = g + γ α A p
+        r.rounding += float(step) * (ROUNDING[self.values] * _norm(sent) + 2 * ROUNDING["f8"] * r.first)
         r.p = np.sum(r.g * r.g) / square * r.p - r.g
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         require_quadratic(self, c)
         return {"gamma": 1.0}
+
+
+def _norm(v: Array) -> float:
+    return sqrt(np.sum(v * v))
