@@ -29,8 +29,8 @@ class CG(DenseMethod):
 
     The vectors are dense in both directions, in the format ``values``.  A_i p tends to 0 with p, and so does
     its rounding error.  g is updated by A p and never computed anew: for an f that is not quadratic it is
-    wrong.  Once |g| is no more than rounding may have added to it, by ``values`` and by the differences of
-    gradients, x stays: p would lead along directions in which f is flat.
+    wrong.  Once |g| is no more than rounding may have added to it, by ``values``, by the differences of
+    gradients and by x⁰ + p, x stays: p would lead along directions in which f is flat.
     theory, for convex quadratic f: gamma = 1, the minimiser along p.  Then x^d = x* but for rounding.
 
     gamma  the step along p, as a multiple of the step to the minimiser along p
@@ -79,7 +79,7 @@ class CG(DenseMethod):
             r.g, r.p, r.first = sent, -sent, _norm(sent)
             return
         square, along = np.sum(r.g * r.g), np.sum(r.p * sent)
-        if square <= r.rounding**2:  # x is the minimiser
+        if square <= r.rounding**2:  # x is the minimiser, but for rounding
             return
         if along <= 0:
             raise ConfigError(
@@ -89,8 +89,13 @@ class CG(DenseMethod):
         step = self.gamma * square / along  # γ α
         r.x = r.x + step * r.p  # x = x + γ α p
         r.g = r.g + step * sent  # g⁺ = g + γ α A p
-        r.rounding += float(step) * (ROUNDING[self.values] * _norm(sent) + 2 * ROUNDING["f8"] * r.first)
+        r.rounding += float(step) * self._rounding(r, _norm(sent))
         r.p = np.sum(r.g * r.g) / square * r.p - r.g
+
+    def _rounding(self, r: Replica, size: float) -> float:
+        """About the rounding error of A p, whose norm is ``size``: by ``values``, of gradients, of x⁰ + p."""
+        gradients = r.first + size * _norm(r.start) / _norm(r.p)
+        return ROUNDING[self.values] * size + 2 * ROUNDING["f8"] * gradients
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         require_quadratic(self, c)

@@ -156,6 +156,17 @@ def test_cg_stays_where_f_is_flat(values):
     assert np.array_equal(iterates[10], iterates[-1])
 
 
+@formats
+@pytest.mark.parametrize("seed", range(4))
+def test_cg_stays_near_the_minimiser_of_a_run_before(seed, values):
+    """From x* but for rounding, x⁰ + p has few digits of p, and A_i p is wrong by more than |∇f(x⁰)|."""
+    problem = squares(4, 6, seed)
+    x = problem.x_star
+    iterates = trajectory(start(CG(values=values), replace(problem, start=x), 4), 60)
+    assert np.abs(iterates[-1] - x).max() <= (1e-6 if values == "f4" else 1e-14) * np.abs(x).max()
+    assert np.array_equal(iterates[20], iterates[-1])
+
+
 @pytest.mark.parametrize("curvature", [0.0, -1.0])
 def test_cg_refuses_a_direction_without_curvature(curvature):
     problem = squares(2, 3, seed=4)
