@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import sqrt
+from math import frexp, ldexp, sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -23,14 +23,15 @@ from mpicomp.problems.base import Constants, Objective
 class CG(DenseMethod):
     """f_i has the Hessian A_i, and A is their mean.  Round 0 sends ∇f_i(x⁰): g is the mean, p = -g.  Then::
 
-        worker i   sends A_i p = ∇f_i(x⁰ + p) - ∇f_i(x⁰)
+        worker i   sends A_i p = (∇f_i(x⁰ + s p) - ∇f_i(x⁰))/s
         all        α = g'g/p'Ap;   x = x + γ α p;   g⁺ = g + γ α A p
                    p = -g⁺ + (g⁺'g⁺/g'g) p;   g = g⁺
 
-    The vectors are dense in both directions, in the format ``values``.  A_i p tends to 0 with p, and so does
-    its rounding error.  g is updated by A p and never computed anew: for an f that is not quadratic it is
-    wrong.  Once |g| is no more than rounding may have added to it, by ``values``, by the differences of
-    gradients and by x⁰ + p, x stays: p would lead along directions in which f is flat.
+    s is a power of two, 1 or more, with which s p is about as long as x⁰, and as 1.  The vectors are dense in
+    both directions, in the format ``values``.  A_i p tends to 0 with p, and so does its rounding error.  g is
+    updated by A p and never computed anew: for an f that is not quadratic it is wrong.  Once |g| is no more
+    than rounding may have added to it, by ``values``, by the differences of gradients and by x⁰ + s p, x
+    stays: p would lead along directions in which f is flat.
     theory, for convex quadratic f: gamma = 1, the minimiser along p.  Then x^d = x* but for rounding.
 
     gamma  the step along p, as a multiple of the step to the minimiser along p
@@ -56,14 +57,14 @@ class CG(DenseMethod):
         gradient: Array  # ∇f_i(x⁰)
 
     def point(self, r: Replica, key: Key) -> Array:
-        return r.start + r.p
+        return r.start + self._stretch(r) * r.p
 
     def worker_step(self, w: Worker, r: Replica, f: Objective, key: Key) -> Message:
         gradient = f.grad(self.point(r, key))
         if key.round == 0:
             w.gradient = gradient
             return Message(self.uplink(key).compress(gradient, key))
-        return Message(self.uplink(key).compress(gradient - w.gradient, key))  # A_i p
+        return Message(self.uplink(key).compress((gradient - w.gradient) / self._stretch(r), key))  # A_i p
 
     def replica(self, x0: Array) -> Replica:
         found: CG.Replica = super().replica(x0.astype(np.float64, copy=False))  # as the means are
@@ -93,9 +94,13 @@ class CG(DenseMethod):
         r.p = np.sum(r.g * r.g) / square * r.p - r.g
 
     def _rounding(self, r: Replica, size: float) -> float:
-        """About the rounding error of A p, whose norm is ``size``: by ``values``, of gradients, of x⁰ + p."""
+        """About the rounding error of A p, of the norm ``size``: by ``values``, gradients, and x⁰ + s p."""
         gradients = r.first + size * _norm(r.start) / _norm(r.p)
-        return ROUNDING[self.values] * size + 2 * ROUNDING["f8"] * gradients
+        return ROUNDING[self.values] * size + 2 * ROUNDING["f8"] * gradients / self._stretch(r)
+
+    def _stretch(self, r: Replica) -> float:
+        """s: the difference of two gradients is as exact for a short p as for a long one."""
+        return ldexp(1.0, max(0, frexp(max(1.0, _norm(r.start)) / (_norm(r.p) or 1.0))[1] - 1))
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         require_quadratic(self, c)

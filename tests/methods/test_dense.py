@@ -159,12 +159,21 @@ def test_cg_stays_where_f_is_flat(values):
 @formats
 @pytest.mark.parametrize("seed", range(4))
 def test_cg_stays_near_the_minimiser_of_a_run_before(seed, values):
-    """From x* but for rounding, x⁰ + p has few digits of p, and A_i p is wrong by more than |∇f(x⁰)|."""
+    """From x* but for rounding, where |∇f(x⁰)| is no more than the rounding of gradients."""
     problem = squares(4, 6, seed)
     x = problem.x_star
     iterates = trajectory(start(CG(values=values), replace(problem, start=x), 4), 60)
     assert np.abs(iterates[-1] - x).max() <= (1e-6 if values == "f4" else 1e-14) * np.abs(x).max()
     assert np.array_equal(iterates[20], iterates[-1])
+
+
+@pytest.mark.parametrize("unit", [1e-16, 1e-6, 1e6, 1e16])
+def test_cg_finds_the_minimiser_in_any_unit_of_f(unit):
+    """p has the unit of ∇f, so x⁰ + p may be x⁰ to the last bit, where x⁰ + s p is not."""
+    problem = squares(4, 6, seed=3)
+    scaled = replace(problem, A=unit * problem.A, b=unit * problem.b)
+    x = trajectory(start(CG(values="f8"), scaled, 4), 40)[-1]
+    assert np.abs(x - problem.x_star).max() <= 1e-13 * np.abs(problem.x_star).max()
 
 
 @pytest.mark.parametrize("curvature", [0.0, -1.0])
