@@ -5,6 +5,7 @@ from __future__ import annotations
 from mpicomp.base.errors import unknown
 
 WIDTH = {"f8": 8, "f4": 4, "f2": 2, "bf16": 2}  # bytes a value
+ROUNDING = {"f8": 2.0**-53, "f4": 2.0**-24, "f2": 2.0**-11, "bf16": 2.0**-8}  # of a normal number, relative
 EXPONENT_BITS = {"f4": 8, "f8": 11}
 
 

@@ -38,10 +38,10 @@ class EFSGD(MemoryMethod, EstimatingMethod):
     theory: for absolute C, gamma = 1/(2 L).  The virtual iterate gives, with full gradients and any
     γ ≤ 1/(2 L), (1/T) Σ |∇f(x^k)|² ≤ 4 (f(x^0) - f*)/(γ T) + 2 γ² L² δ, where |C(x) - x|² ≤ δ; batches of b
     samples whose variance is at most σ² for all x add 2 γ L σ²/(b n).  Convex f_ij of another variance have
-    gamma = 1/(2 L + 4 S/n), S = L_ij/b, and (1/T) Σ E[f(x^k) - f*] ≤ 2 |x^0 - x*|²/(γ T) + 4 γ² L δ +
-    4 γ σ*²/(b n), σ*² the variance at x*: the second step of the proof in ``support.feedback``, with
-    2⟨∇f, e⟩ ≤ |∇f|²/(4L) + 4L |e|².  For contractive C, gamma is that of EF14.  Raises ``ConfigError`` for
-    other batches, and with β < 1 or another average.
+    gamma = 1/(2 L + 4 S/n), S = L_ij/b, and (1/T) Σ E[f(x^k) - f*] ≤ |x^0 - x*|²/(γ T) + 2 γ² L δ +
+    2 γ σ*²/(b n), σ*² the variance at x*: the second step of the proof in ``support.feedback``, with
+    ⟨∇f, x - x*⟩ ≥ f(x) - f* + |∇f|²/(2L).  For contractive C, gamma is that of EF14.  Raises ``ConfigError``
+    for other batches, and with β < 1 or another average.
 
     decay      β, from 0 to 1: the share of its memory that a worker adds to its next message
     average    "mean", over all n workers; or "senders": (Σ_i Δ_i)_j over the number of workers whose message

@@ -200,7 +200,7 @@ def test_error_feedback_has_the_bound_of_its_proof(kind):
         gamma, found = loop.method.gamma, np.mean([at.gap(x) for x in trajectory(loop, T)[:-1]])
         bound = 2 * np.sum(at.x**2) / (gamma * T) + 4 * gamma * at.sigma / n
         if isinstance(method.C, HardThreshold):
-            bound += 4 * gamma**2 * c.L * d * lam**2
+            bound = bound / 2 + 2 * gamma**2 * c.L * d * lam**2
         else:
             q = [
                 sqrt(1 - C.alpha(d, n))

@@ -131,6 +131,51 @@ def test_cg_from_the_minimiser_stays_there():
     assert not np.any(trajectory(start(CG(), at_rest, 2), 5))
 
 
+@formats
+@pytest.mark.parametrize("n", [1, 2, 8])
+@pytest.mark.parametrize("d", [2, 3, 4])
+def test_cg_stays_at_the_minimiser_that_it_has_reached(d, n, values):
+    """Within 200 rounds A_i p would be rounding alone, and p'Ap 0 or below.  L/μ is 10⁶."""
+    problem = Quadratics(d=d)
+    iterates = trajectory(start(CG(values=values), problem, n), 200)
+    first, last = (np.linalg.norm(mean_gradient(problem, n, iterates[k])) for k in (0, -1))
+    assert last <= (2e-4 if values == "f4" else 1e-9) * first
+    assert np.array_equal(iterates[20], iterates[-1])
+
+
+@formats
+def test_cg_stays_where_f_is_flat(values):
+    """A has rank 2, and rounding has parts along which f is flat: no step follows them."""
+    draw = np.random.default_rng(6)
+    rows = draw.normal(size=(2, 8))
+    A = rows[:, :, None] * rows[:, None, :]
+    problem = replace(squares(2, 8, seed=6), A=A, b=A @ draw.normal(size=8))
+    iterates = trajectory(start(CG(gamma=1.0, values=values), problem, 2), 100)
+    first, last = (np.linalg.norm(mean_gradient(problem, 2, iterates[k])) for k in (0, -1))
+    assert last <= 1e-6 * first
+    assert np.array_equal(iterates[10], iterates[-1])
+
+
+@formats
+@pytest.mark.parametrize("seed", range(4))
+def test_cg_stays_near_the_minimiser_of_a_run_before(seed, values):
+    """From x* but for rounding, where |∇f(x⁰)| is no more than the rounding of gradients."""
+    problem = squares(4, 6, seed)
+    x = problem.x_star
+    iterates = trajectory(start(CG(values=values), replace(problem, start=x), 4), 60)
+    assert np.abs(iterates[-1] - x).max() <= (1e-6 if values == "f4" else 1e-14) * np.abs(x).max()
+    assert np.array_equal(iterates[20], iterates[-1])
+
+
+@pytest.mark.parametrize("unit", [1e-16, 1e-6, 1e6, 1e16])
+def test_cg_finds_the_minimiser_in_any_unit_of_f(unit):
+    """p has the unit of ∇f, so x⁰ + p may be x⁰ to the last bit, where x⁰ + s p is not."""
+    problem = squares(4, 6, seed=3)
+    scaled = replace(problem, A=unit * problem.A, b=unit * problem.b)
+    x = trajectory(start(CG(values="f8"), scaled, 4), 40)[-1]
+    assert np.abs(x - problem.x_star).max() <= 1e-13 * np.abs(problem.x_star).max()
+
+
 @pytest.mark.parametrize("curvature", [0.0, -1.0])
 def test_cg_refuses_a_direction_without_curvature(curvature):
     problem = squares(2, 3, seed=4)

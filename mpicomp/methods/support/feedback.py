@@ -30,7 +30,8 @@ def feedback_step(method: Method, c: Constants, n: int, batch: BatchSize, *alpha
     2. x̃ takes the steps of SGD.  By 2⟨∇f, e⟩ ≤ |∇f|²/(2L) + 2L |e|², |∇f|² ≤ 2LF and the variance of s,
        E |x̃^+ - x*|² ≤ |x̃ - x*|² - γ (1 - 2γL - 4γS/n) F + 2γ³L |e|² + 2γ²σ*²/(bn),  F = f(x) - f*.
     3. Z² ≤ 4 (L_max + S) F + 2 ζ*² + 2 σ*²/b.  By Q ≤ 2/α, or 8/(αα'), the sum over rounds of 2γ³L |e|² is at
-       most γ (8/25) Σ F plus its noise.  With 4γS/n ≤ 1/6, half of γ Σ F is left.
+       most γ (8/25) Σ F plus its noise.  With 4γS/n ≤ 1/6, and 2γL ≤ α/5, which is small where Q is near 2/α,
+       half of γ Σ F is left.
 
     Without convexity the gradient of some f_i may be large where that of f is small.  But with one worker, or
     without compression, the step is proved for any f, with L_max = L:
