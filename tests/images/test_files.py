@@ -7,6 +7,7 @@ import io
 import json
 import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -161,11 +162,26 @@ def test_a_model_is_what_its_file_holds(tmp_path):
         model.save(tmp_path / "model.npz")
         for place in (tmp_path, tmp_path / "model.npz"):
             found = ImageModel.load(place)
-            assert (found.kind, found.settings) == (model.kind, model.settings)
+            assert (found.kind, found.settings, found.shape) == (model.kind, model.settings, model.shape)
             assert np.array_equal(found.x, model.x)
         assert np.array_equal(found.log_likelihoods(GREY.pixels), problem.log_likelihoods(problem.x0()))
     with pytest.raises(ConfigError, match="a full model cannot compress"):
         found.integers()
+
+
+def test_a_full_model_takes_images_of_its_training_s_shape_alone(tmp_path):
+    """Of 6 x 10 pixels it has as many inputs as of 8 x 8, and their scores meant nothing."""
+    problem = FullImages(np.zeros((2, 8, 8), np.uint8), horizon=2, hidden=3)
+    ImageModel.of(problem, problem.x0()).save(tmp_path / "model.npz")
+    model = ImageModel.load(tmp_path)
+    assert model.log_likelihoods(np.ones((3, 8, 8), np.uint8)).shape == (3,)
+    for height, width in ((6, 10), (1, 1)):
+        said = f"^images of {height} x {width} pixels; allowed: 8 x 8, as those on which the full model was"
+        with pytest.raises(ConfigError, match=said):
+            model.log_likelihoods(np.ones((3, height, width), np.uint8))
+    replace(model, shape=None).save(tmp_path / "model.npz")
+    with pytest.raises(DataError, match="a full model of images of shape None"):
+        ImageModel.load(tmp_path)
 
 
 def test_only_an_archive_is_read_to_its_end(tmp_path):
