@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
 from mpicomp.base.errors import ConfigError, DataError, RecordError
@@ -21,6 +22,7 @@ from mpicomp.images.files import read_archive
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.grey import load_grey
 from mpicomp.images.local_images import LocalImages
+from mpicomp.lab.cli.root import cli
 from tests.images.test_archive import ARCHIVE, COLOUR, GREY, same
 from tests.support.launching import mpicomp
 from tests.support.running import largest_file
@@ -289,3 +291,17 @@ def test_the_commands_train_compress_decompress_and_score(tmp_path):
     assert swapped.returncode == 1 and "--local is a full model" in swapped.stderr
     other = mpicomp("images", "decompress", str(black), str(tmp_path / "none"))
     assert other.returncode == 1 and "an archive starts with" in other.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compress", "digits", "{out}", "--model", "none"),
+        ("score", "digits", "digits", "--local", "none", "--full", "none", "--out", "{out}"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(words, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = CliRunner().invoke(cli, ["images", *(w.format(out=tmp_path / "file" / "a") for w in words)])
+    assert isinstance(done.exception, RecordError) and "cannot write" in str(done.exception)
