@@ -23,18 +23,23 @@ EXPANSION = 2**6  # bytes of a model for each byte of its file; ``save`` writes 
 
 @dataclass(frozen=True, eq=False)
 class ImageModel:
-    """The network of ``LocalImages`` (kind "local") or ``FullImages`` (kind "full") with parameters x."""
+    """The network of ``LocalImages`` (kind "local") or ``FullImages`` (kind "full") with parameters x.
+
+    shape  (height, width) of the images of a full model, which sees a pixel's row and column; else None
+    """
 
     kind: str
     settings: dict[str, Any]  # horizon, hidden, blocks
     x: Any
+    shape: tuple[int, int] | None = None
 
     @staticmethod
     def of(problem: LocalImages | FullImages, x: Any) -> ImageModel:
         """The model that was trained on ``problem``; x is the ``x`` of the run."""
         kind = next(name for name, cls in KINDS.items() if type(problem) is cls)
         settings = {name: getattr(problem, name) for name in SETTINGS}
-        return ImageModel(kind, settings, np.asarray(x, dtype=np.float32))
+        shape = problem.images().pixels.shape[1:] if kind == "full" else None
+        return ImageModel(kind, settings, np.asarray(x, dtype=np.float32), shape)
 
     def problem(self, data: Any) -> LocalImages | FullImages:
         """The problem of this network on other images: a name, a path or an array."""
@@ -45,7 +50,13 @@ class ImageModel:
 
         Raises ``ConfigError`` for a full model and images of another shape than those of its training.
         """
-        return self.problem(data).log_likelihoods(self.x)
+        problem = self.problem(data)
+        if self.shape is not None and (other := problem.images().pixels.shape[1:]) != self.shape:
+            raise ConfigError(
+                f"images of {other[0]} x {other[1]} pixels; allowed: {self.shape[0]} x {self.shape[1]}, as "
+                "those on which the full model was trained."
+            )
+        return problem.log_likelihoods(self.x)
 
     def integers(self) -> IntegerNetwork:
         """The integer network for an archive.  Raises ``ConfigError`` if the model is full, or too large."""
@@ -57,7 +68,8 @@ class ImageModel:
     def save(self, path: str | Path) -> None:
         """Write the model to an .npz file.  Raises ``RecordError`` if it cannot be written."""
         buffer = io.BytesIO()
-        np.savez(buffer, x=self.x, model=json.dumps({"kind": self.kind, **self.settings}))
+        described = {"kind": self.kind, "shape": self.shape, **self.settings}
+        np.savez(buffer, x=self.x, model=json.dumps(described))
         write_atomically(as_path("path", path, "file"), buffer.getvalue())
 
     @staticmethod
@@ -77,12 +89,15 @@ class ImageModel:
                 if sum(held.file_size for held in found.zip.infolist()) > EXPANSION * len(content):
                     raise ValueError(f"more than {EXPANSION} bytes in a byte of the file")
                 settings, x = json.loads(str(found["model"])), found["x"]
-            model = ImageModel(settings.pop("kind"), settings, x)
+            kind, shape = settings.pop("kind"), settings.pop("shape", None)
+            model = ImageModel(kind, settings, x, None if shape is None else (int(shape[0]), int(shape[1])))
             # Others, such as data, would be read in place of the images that the user gives.
             if settings.keys() != {*SETTINGS}:
                 raise ValueError(f"the settings {', '.join(settings)}")
             if x.dtype.kind != "f" or not np.isfinite(x).all():
                 raise ValueError(f"parameters of type {x.dtype}, or not finite")
+            if (model.kind == "full") == (shape is None):
+                raise ValueError(f"a {model.kind} model of images of shape {shape}")
             model.problem(np.zeros((1, 1, 1), dtype=np.uint8))  # refuses settings of no network
             return model
         except OSError as error:

@@ -7,10 +7,12 @@ import io
 import json
 import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 
 from mpicomp.base.errors import ConfigError, DataError, RecordError
@@ -20,6 +22,7 @@ from mpicomp.images.files import read_archive
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.grey import load_grey
 from mpicomp.images.local_images import LocalImages
+from mpicomp.lab.cli.root import cli
 from tests.images.test_archive import ARCHIVE, COLOUR, GREY, same
 from tests.support.launching import mpicomp
 from tests.support.running import largest_file
@@ -161,11 +164,26 @@ def test_a_model_is_what_its_file_holds(tmp_path):
         model.save(tmp_path / "model.npz")
         for place in (tmp_path, tmp_path / "model.npz"):
             found = ImageModel.load(place)
-            assert (found.kind, found.settings) == (model.kind, model.settings)
+            assert (found.kind, found.settings, found.shape) == (model.kind, model.settings, model.shape)
             assert np.array_equal(found.x, model.x)
         assert np.array_equal(found.log_likelihoods(GREY.pixels), problem.log_likelihoods(problem.x0()))
     with pytest.raises(ConfigError, match="a full model cannot compress"):
         found.integers()
+
+
+def test_a_full_model_takes_images_of_its_training_s_shape_alone(tmp_path):
+    """Of 6 x 10 pixels it has as many inputs as of 8 x 8, and their scores meant nothing."""
+    problem = FullImages(np.zeros((2, 8, 8), np.uint8), horizon=2, hidden=3)
+    ImageModel.of(problem, problem.x0()).save(tmp_path / "model.npz")
+    model = ImageModel.load(tmp_path)
+    assert model.log_likelihoods(np.ones((3, 8, 8), np.uint8)).shape == (3,)
+    for height, width in ((6, 10), (1, 1)):
+        said = f"^images of {height} x {width} pixels; allowed: 8 x 8, as those on which the full model was"
+        with pytest.raises(ConfigError, match=said):
+            model.log_likelihoods(np.ones((3, height, width), np.uint8))
+    replace(model, shape=None).save(tmp_path / "model.npz")
+    with pytest.raises(DataError, match="a full model of images of shape None"):
+        ImageModel.load(tmp_path)
 
 
 def test_only_an_archive_is_read_to_its_end(tmp_path):
@@ -273,3 +291,17 @@ def test_the_commands_train_compress_decompress_and_score(tmp_path):
     assert swapped.returncode == 1 and "--local is a full model" in swapped.stderr
     other = mpicomp("images", "decompress", str(black), str(tmp_path / "none"))
     assert other.returncode == 1 and "an archive starts with" in other.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("compress", "digits", "{out}", "--model", "none"),
+        ("score", "digits", "digits", "--local", "none", "--full", "none", "--out", "{out}"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(words, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = CliRunner().invoke(cli, ["images", *(w.format(out=tmp_path / "file" / "a") for w in words)])
+    assert isinstance(done.exception, RecordError) and "cannot write" in str(done.exception)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.base.files import present, write_atomically, write_text
+from mpicomp.base.files import present, refuse_unwritable, write_atomically, write_text
 from mpicomp.base.units import human_bytes
 from mpicomp.images import KINDS
 from mpicomp.lab.cli.options import Place, ranks_option
@@ -34,6 +34,13 @@ class Stages(click.ParamType):
             self.fail(
                 f"{value!r}; allowed: step sizes and rounds, such as 1:5000,0.3:3000,0.1:2000.", param, ctx
             )
+
+
+def _refuse_output(path: Path) -> None:
+    """Raise ``RecordError``, before long work, if the file is there already or cannot be written."""
+    if present(path):
+        raise RecordError(f"{path} is already there. Choose another name.")
+    refuse_unwritable(path.parent)
 
 
 @cli.group()
@@ -117,8 +124,7 @@ def compress(source: str, archive: Path, model: Path) -> None:
     from mpicomp.images import ImageModel, read_images
     from mpicomp.images import compress as compressed
 
-    if present(archive):
-        raise RecordError(f"{archive} is already there. Choose another name.")
+    _refuse_output(archive)
     stacks = read_images(source)
     content, sizes = compressed(stacks, ImageModel.load(model).integers())
     write_atomically(archive, content)
@@ -172,12 +178,12 @@ def score(inside: str, outside: str, local: Path, full: Path, training: str | No
     """
     from mpicomp.images import ImageModel, scores
 
+    if out is not None:
+        _refuse_output(out)
     models = ImageModel.load(local), ImageModel.load(full)
     for model, kind in zip(models, ("local", "full"), strict=True):
         if model.kind != kind:
             raise ConfigError(f"--{kind} is a {model.kind} model; allowed: of `images train --kind {kind}`.")
-    if out is not None and present(out):
-        raise RecordError(f"{out} is already there. Choose another name.")
     found = scores(*models, inside, outside, training)
     for one in found:
         click.echo(f"{one.name:>16}  AUROC {one.auroc:.4f}")
