@@ -187,7 +187,8 @@ def test_a_signal_ends_a_script_once_its_run_is_saved(number, ranks, tmp_path):
     os.kill(job.pid if ranks == 1 else ranks_of(job.pid)[-1], number)  # of the ranks one, not the launcher
     done = finish(job)
     assert done.returncode == -number if ranks == 1 else done.returncode not in (0, 1)
-    assert done.stdout.splitlines() == ["0 rounds"] * ranks  # what it has printed is not lost
+    least = 1 if launcher.vendor == "mpich" else ranks  # MPICH's mpirun kills the others with the first
+    assert least <= done.stdout.splitlines().count("0 rounds") <= ranks  # what it has printed is not lost
     said = f"mpicomp: {number.name} has ended the run, after a whole round, and ends the process now."
     assert done.stderr.count(said) == 1
     assert json.loads((tmp_path / "1" / "summary.json").read_text())["status"] == "interrupted"
