@@ -71,7 +71,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     Creates the folder if needed.  Raises ``RecordError``, naming the file, if it cannot be written.
     """
     # Random, not the process number: processes on other hosts or in other containers may share it.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    begin = path.name.encode(errors="ignore")[:200].decode(errors="ignore")  # a name has 255 bytes at most
+    temporary = path.with_name(f".{begin}.{secrets.token_hex(8)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "xb") as file:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import frexp, ldexp, sqrt
+from math import frexp, hypot, ldexp, sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -50,7 +50,7 @@ class CG(DenseMethod):
         p: Array
         g: Array
         first: float = 0.0  # |g| of round 0
-        rounding: float = 0.0  # how much of |g| may be rounding
+        rounding: float = 0.0  # how much of |g| may be rounding: errors of rounds add up in squares
 
     @dataclass
     class Worker:
@@ -90,7 +90,7 @@ class CG(DenseMethod):
         step = self.gamma * square / along  # γ α
         r.x = r.x + step * r.p  # x = x + γ α p
         r.g = r.g + step * sent  # g⁺ = g + γ α A p
-        r.rounding += float(step) * self._rounding(r, _norm(sent))
+        r.rounding = hypot(r.rounding, step * self._rounding(r, _norm(sent)))
         r.p = np.sum(r.g * r.g) / square * r.p - r.g
 
     def _rounding(self, r: Replica, size: float) -> float:

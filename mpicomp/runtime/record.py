@@ -154,6 +154,10 @@ def read_facts(folder: Path) -> dict[str, Any]:
     """
     path = folder / "run.json"
     facts = _checked(path, read_json(path), _FACTS)
+    for one in facts.get("resumed", []):
+        if not isinstance(one, dict):
+            raise _damaged(path, "resumed", facts["resumed"])
+        _checked(path, one, _FACTS)
     _checked(path, facts.get("asked", {}), {"method": str})
     config = facts.get("config", {})
     _checked(path, config, dict.fromkeys(config, str))

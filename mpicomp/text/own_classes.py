@@ -11,7 +11,6 @@ an import: one that was typed, or a suite that is run.  Folders of results are r
 
 from __future__ import annotations
 
-import ast
 import inspect
 import os
 import sys
@@ -132,16 +131,18 @@ def classes_of_ones_own(known: object) -> set[type]:
 def code_of(*known: object) -> dict[str, str]:
     """A hash of the code of each file that has one of the ``classes_of_ones_own``, by the file's name.
 
-    Comments and blank lines do not change it.  Files that such a file imports are not in it.
+    Blank lines and lines of comments do not change it, nor does the version of Python.  Files of one name
+    have one hash together.  Files that such a file imports are not in it.
     """
     classes = set().union(*map(classes_of_ones_own, known))
-    modules = [sys.modules.get(cls.__module__) for cls in classes]
-    files = {Path(file) for module in modules if (file := getattr(module, "__file__", None)) is not None}
-    code = {}
-    for file in sorted(files):
-        with suppress(OSError, ValueError, SyntaxError):  # it is not there any more, or is no source
-            code[file.name] = sha256(ast.dump(ast.parse(file.read_bytes())).encode()).hexdigest()
-    return code
+    files = {getattr(sys.modules.get(cls.__module__), "__file__", None) or "" for cls in classes}
+    code: dict[str, bytes] = {}
+    for file in map(Path, sorted(filter(os.path.isfile, files))):
+        with suppress(OSError):
+            lines = map(bytes.rstrip, file.read_bytes().splitlines())
+            kept = b"".join(line + b"\n" for line in lines if line and not line.lstrip().startswith(b"#"))
+            code[file.name] = code.get(file.name, b"") + kept
+    return {name: sha256(text).hexdigest() for name, text in code.items()}
 
 
 def _kind(cls: object) -> str | None:

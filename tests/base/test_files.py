@@ -62,6 +62,13 @@ def test_what_could_not_be_written_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
+@pytest.mark.parametrize("name", ["a" * 255, "ä" * 127, "図" * 85])
+def test_a_file_may_have_the_longest_name_that_there_is(name, tmp_path):
+    """The temporary name, which is longer than a short one, was refused."""
+    write_atomically(tmp_path / name, b"content")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(name, b"content")]
+
+
 def test_a_folder_is_tried_before_long_work(tmp_path):
     """It is made, and nothing is left in it."""
     (file := tmp_path / "file").write_text("")

@@ -143,6 +143,18 @@ def test_cg_stays_at_the_minimiser_that_it_has_reached(d, n, values):
     assert np.array_equal(iterates[20], iterates[-1])
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_cg_goes_on_while_g_is_more_than_rounding(seed):
+    """L/μ is 10³.  With the sum of all rounds' errors as the bound, |∇f| was four times as large."""
+    draw = np.random.default_rng(seed)
+    U = np.linalg.qr(draw.normal(size=(20, 20)))[0]
+    A = np.array([U @ np.diag(np.logspace(-3, 0, 20)) @ U.T] * 4)
+    problem = replace(squares(4, 20, seed=0), A=A, b=draw.normal(size=(4, 20)))
+    iterates = trajectory(start(CG(values="f4"), problem, 4), 100)
+    first, last = (np.linalg.norm(mean_gradient(problem, 4, iterates[k])) for k in (0, -1))
+    assert last <= 2.1e-7 * first
+
+
 @formats
 def test_cg_stays_where_f_is_flat(values):
     """A has rank 2, and rounding has parts along which f is flat: no step follows them."""

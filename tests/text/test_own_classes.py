@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +22,7 @@ from mpicomp.text.config import (
     parse_problem,
     to_text,
 )
-from mpicomp.text.own_classes import import_class
+from mpicomp.text.own_classes import code_of, import_class
 from tests.support import own_file
 
 PATH = str(Path(own_file.__file__))
@@ -205,3 +208,39 @@ def test_defaults_that_a_factory_makes(here):
     method = parse_method("./mine.py:Made")
     assert method.C == TopK(3) and to_text(method) == "./mine.py:Made"
     assert describe(type(method)).parameters["C"] == "topk(k=3)"
+
+
+def test_the_hash_of_code_is_that_of_its_lines(here):
+    """A long sum cannot be shown as a tree of Python, and the tree's text differs from version to version."""
+    known = parse_compressor("./mine.py:First(k=2)")
+    own = (here / "mine.py").read_text() + "A = " + " + ".join(["1"] * 2000) + "\nB = 'a\\d'\n"
+    hashes = []
+    for text in (own, f"# mine\n\n{own}  # more\n", own + "C = 1\n"):
+        (here / "mine.py").write_text(text)
+        with warnings.catch_warnings(action="error"):
+            hashes += code_of(known).values()
+    assert hashes[0] == hashes[1] != hashes[2] and len(hashes) == 3
+
+
+def test_files_of_one_name_have_one_hash(here):
+    """Of the two hashes one was kept."""
+    known, files = [], [here / folder / "own.py" for folder in "ab"]
+    for file in files:
+        file.parent.mkdir()
+        shutil.copy(here / "mine.py", file)
+        known.append(parse_compressor(f"{file}:First(k=2)"))
+    seen = [code_of(*known)]
+    for file in files:
+        file.write_text(file.read_text() + "A = 1\n")
+        seen.append(code_of(*known))
+    assert [list(code) for code in seen] == [["own.py"]] * 3
+    assert len({code["own.py"] for code in seen}) == 3
+
+
+def test_a_file_that_cannot_be_read_again_has_no_hash(here):
+    """A pipe would be waited for."""
+    known = parse_compressor("./mine.py:First(k=2)")
+    (here / "mine.py").unlink()
+    assert code_of(known) == {}
+    os.mkfifo(here / "mine.py")
+    assert code_of(known) == {}

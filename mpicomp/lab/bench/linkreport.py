@@ -42,8 +42,8 @@ class Results:
 
     @property
     def reached(self) -> bool:
-        """Whether a method reaches the target; without one there is no figure."""
-        return any(t.status == "target" for t in self.timings)
+        """Whether a method of the suite reaches the target; without one there is no figure."""
+        return bool(_curves(self))
 
     def to_json(self) -> Iterator[dict[str, Any]]:
         """An object for each timing and each break-even; infinity is null."""

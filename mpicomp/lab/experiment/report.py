@@ -7,6 +7,7 @@ with a warning: the tables are good without it.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -153,7 +154,7 @@ def _target(folder: Path, path: str | Path | None, format: str | None) -> Path:
     if path is None:
         return folder / f"figure.{format or 'png'}"
     path = as_path("path", path, "file")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise ConfigError(f"{path} is a folder: name a file, such as {path / 'figure.png'}.")
     if not path.suffix:
         return path.with_name(f"{path.name}.{format or 'png'}")

@@ -64,7 +64,7 @@ FACTS = {
         '{"config": []}', '{"config": {"problem": 5}}', '{"config": {"workers": "0"}}',
         '{"config": {"workers": "x"}}', '{"config": {"workers": 2}}',
         '{"asked": "x"}', '{"asked": {"method": 1}}',
-        '{"code": []}', '{"resumed": {}}',
+        '{"code": []}', '{"resumed": {}}', '{"resumed": [5]}', '{"resumed": [{"code": []}]}',
         '{"lost": 3}', "[]", "5", "{", "\udcff", DEEP, f'{{"config": {DEEP}',
     ],
     "summary.json": [

@@ -395,6 +395,8 @@ def test_formats_and_names(folder, tmp_path):
     assert plot_files([folder], tmp_path / "a", format="pdf") == [tmp_path / "a.pdf"]
     with pytest.raises(ConfigError, match=r" is a folder: name a file, such as .*/figure\.png"):
         plot_files([folder], tmp_path)
+    with pytest.raises(RecordError, match=r"cannot write .*: File name too long"):
+        plot_files([folder], tmp_path / ("a" * 300))
     with pytest.raises(ConfigError, match=r"ends in \.png, and the format is pdf; allowed"):
         plot_files([folder], tmp_path / "a.png", format="pdf")
     with pytest.raises(
