@@ -120,7 +120,7 @@ METHOD_CASES = [
     MethodCase(
         CG(gamma=1.0),
         "cg(gamma=1.0)",
-        "x start p g",
+        "x start p g first rounding",
         second=CG(gamma=1.0, values="f8"),
         draws=False,
     ),
