@@ -97,7 +97,7 @@ class ImageModel:
             if x.dtype.kind != "f" or not np.isfinite(x).all():
                 raise ValueError(f"parameters of type {x.dtype}, or not finite")
             if (model.kind == "full") == (shape is None):
-                raise ValueError(f"a {model.kind} model of images of shape {shape}")
+                raise ValueError(f"a {model.kind} model of images of shape {shape}: train it again")
             model.problem(np.zeros((1, 1, 1), dtype=np.uint8))  # refuses settings of no network
             return model
         except OSError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import frexp, hypot, ldexp, sqrt
+from math import frexp, hypot, ldexp
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import StepSize, ValueFormat
 from mpicomp.methods.support.convexity import require_quadratic
 from mpicomp.methods.support.dense import DenseMethod
+from mpicomp.methods.support.recording import norm
 from mpicomp.problems.base import Constants, Objective
 
 
@@ -77,7 +78,7 @@ class CG(DenseMethod):
     def replica_step(self, r: Replica, broadcast: Message, key: Key) -> None:
         sent = self.down.decompress(broadcast.m, r.x.size, key)
         if key.round == 0:
-            r.g, r.p, r.first = sent, -sent, _norm(sent)
+            r.g, r.p, r.first = sent, -sent, norm(sent)
             return
         square, along = np.sum(r.g * r.g), np.sum(r.p * sent)
         if square <= r.rounding**2:  # x is the minimiser, but for rounding
@@ -90,22 +91,18 @@ class CG(DenseMethod):
         step = self.gamma * square / along  # γ α
         r.x = r.x + step * r.p  # x = x + γ α p
         r.g = r.g + step * sent  # g⁺ = g + γ α A p
-        r.rounding = hypot(r.rounding, step * self._rounding(r, _norm(sent)))
+        r.rounding = hypot(r.rounding, step * self._rounding(r, norm(sent)))
         r.p = np.sum(r.g * r.g) / square * r.p - r.g
 
     def _rounding(self, r: Replica, size: float) -> float:
         """About the rounding error of A p, of the norm ``size``: by ``values``, gradients, and x⁰ + s p."""
-        gradients = r.first + size * _norm(r.start) / _norm(r.p)
+        gradients = r.first + size * norm(r.start) / norm(r.p)
         return ROUNDING[self.values] * size + 2 * ROUNDING["f8"] * gradients / self._stretch(r)
 
     def _stretch(self, r: Replica) -> float:
         """s: the difference of two gradients is as exact for a short p as for a long one."""
-        return ldexp(1.0, max(0, frexp(max(1.0, _norm(r.start)) / (_norm(r.p) or 1.0))[1] - 1))
+        return ldexp(1.0, max(0, frexp(max(1.0, norm(r.start)) / (norm(r.p) or 1.0))[1] - 1))
 
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         require_quadratic(self, c)
         return {"gamma": 1.0}
-
-
-def _norm(v: Array) -> float:
-    return sqrt(np.sum(v * v))
