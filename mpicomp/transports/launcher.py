@@ -75,6 +75,22 @@ def note_status(status: int) -> bool:
     return False
 
 
+def note_meeting(going_on: bool) -> None:
+    """Tell ``mpicomp launch`` that the ranks of the job have met, and at the end that they have parted.
+
+    MPICH's mpirun reports success if a rank calls ``os._exit(0)`` in between.
+    """
+    if STATUS in os.environ and launched_rank() == 0:
+        with suppress(OSError):
+            met = met_beside(Path(os.environ[STATUS]))
+            met.touch() if going_on else met.unlink()
+
+
+def met_beside(status: Path) -> Path:
+    """The file that is there while the ranks of the job whose status is noted in ``status`` meet."""
+    return status.with_suffix(".met")
+
+
 def remedy() -> str:
     """Advice for an error message: the launcher and the MPI library do not belong together."""
     if "SLURM_STEP_ID" in os.environ:

@@ -14,6 +14,7 @@ from mpicomp.base.errors import MpicompError
 from mpicomp.transports.calls import Call, Operation
 from mpicomp.transports.children import is_child
 from mpicomp.transports.ending import aborts, notice_abort
+from mpicomp.transports.launcher import note_meeting
 from mpicomp.transports.meeting import Features, Meeting, begin
 from mpicomp.transports.waiting import Patience
 
@@ -61,6 +62,8 @@ def _leave() -> None:
     for ranks, meeting in _MEETINGS.items():
         if len(ranks) > 1 and not meeting.survives:
             meeting.leave()
+    if not is_child():
+        note_meeting(going_on=False)
 
 
 def meeting_of(comm: MPI.Comm, asked: Features, late: Callable[[], None] | None = None) -> MpiMeeting:
@@ -84,6 +87,7 @@ def meeting_of(comm: MPI.Comm, asked: Features, late: Callable[[], None] | None 
         if MPI.UNDEFINED not in ranks:  # else of processes that the job has started itself
             _MEETINGS[ranks] = found
             notice_abort()
+            note_meeting(going_on=True)
     if asked.on_failure:
         found.survives = True
     found.late = late

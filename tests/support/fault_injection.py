@@ -140,8 +140,9 @@ def check(strike: Strike, outcome: Outcome) -> None:
         assert outcome.said.count(text) == 1, outcome.said
         assert f"mpicomp: rank {strike.rank} failed" in outcome.said
     else:
-        # Open MPI names the rank; MPICH the process and the host, on standard output.
-        assert re.search(rf"rank {strike.rank}\b|PID \d+ RUNNING AT", outcome.said), outcome.said
+        # Open MPI names the rank; MPICH the process and the host, on standard output, but not after status 0.
+        said = rf"rank {strike.rank}\b|PID \d+ RUNNING AT|a rank left the job before its end"
+        assert re.search(said, outcome.said), outcome.said
 
 
 def check_resumed(strike: Strike, folder: Path) -> None:

@@ -24,7 +24,7 @@ from mpicomp.base.interpreter import interpreter
 from mpicomp.lab.jobs import stderr, stdout
 from mpicomp.lab.jobs.launcher import Launcher, find_launcher
 from mpicomp.runtime.signals import Requests, ending
-from mpicomp.transports.launcher import STATUS, SURVIVING, launched_rank, note_status
+from mpicomp.transports.launcher import STATUS, SURVIVING, launched_rank, met_beside, note_status
 from mpicomp.transports.orphan import remove, segments
 
 # Seconds that mpirun has to end once a rank has said that the job is over, and more for each rank of a core:
@@ -185,6 +185,12 @@ class _Job:
             return 128 + signal.SIGINT
         noted = int(self.status.read_text()) if self.status.exists() else 0
         status = noted or (0 if self.hung else left)
+        if not status and met_beside(self.status).exists():
+            sys.stderr.write(
+                "mpicomp: a rank left the job before its end, with exit status 0, and ended the others. Look "
+                "for os._exit(0) in what they run.\n"
+            )
+            return 1
         if self.failed and not status:
             sys.stderr.write(f"mpicomp: cannot write to standard output: {self.failed[0].strerror}.\n")
             return 1
