@@ -8,7 +8,7 @@ from typing import Any
 
 from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError
-from mpicomp.runtime.schedule import check_every, is_observed
+from mpicomp.runtime.schedule import check_every, gap, is_observed
 from mpicomp.runtime.settings import setting
 
 FULL, NEVER = "full", "never"
@@ -72,6 +72,12 @@ class Observation:
         if self.at is not None:
             return round == 0 or round in self.at
         return is_observed(round, self.every)
+
+    def gap(self, round: int) -> int:
+        """The rounds between the row after ``round`` rounds and the row before it."""
+        if self.at is None:
+            return gap(round, self.every)
+        return round - max((k for k in self.at if k < round), default=0)
 
 
 def as_rounds(value: Any) -> tuple[int, ...]:

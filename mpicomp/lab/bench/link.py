@@ -159,13 +159,13 @@ def _tuned(suite: Suite, entry: Entry, say: Say, server: str) -> Method:
 
     def attempt(method: Method, seed: int, max_bytes: int | None) -> Run:
         say(f"tuning {entry.label}: step {method.step}")
-        options = suite.limits() | {"max_bytes": max_bytes, "server": server}
+        options = suite.options() | {"max_bytes": max_bytes, "server": server}
         done = run(method, suite.problem, seed=seed, **options)
         if done.status == "interrupted":
             raise KeyboardInterrupt
         return done
 
-    tuning = tune(entry.method, entry.tune, suite.seeds_to_tune, attempt, suite.ends)
+    tuning = tune(entry.method, entry.tune, suite.seeds_to_tune, attempt, suite.limits)
     return entry.method.with_step(tuning.best.gamma)
 
 
@@ -178,11 +178,12 @@ def time_on_links(
     if a run across the hosts fails, does not use the links, or has other iterates than the run in this
     process.
     """
-    if suite.target_grad_norm_sq is None:
+    if suite.target is None:
         raise ConfigError("time to accuracy needs an accuracy: give the suite a target_grad_norm_sq.")
     if suite.x0 is not None:
         raise ConfigError("runs on links start where the problem says: leave x0 out of the suite.")
-    n, suite = suite.workers, replace(suite, max_seconds=None, hold=0.0)  # would end runs at other rounds
+    n, ends = suite.workers, replace(suite.limits, max_seconds=None, hold=0.0)  # they vary with the machine
+    suite = replace(suite, limits=ends)
     Hosts(n, min(rates), latency)  # raises now, not after minutes, if hosts cannot be made
     open_mpi()
     runners = runs_alone(suite, contenders(suite, say, server), say)
@@ -207,9 +208,10 @@ def runs_alone(suite: Suite, runners: list[Contender], say: Say) -> list[tuple[C
     for c in runners:
         say(f"{c.label}: rounds and costs, in one process")
         known: dict[int, Run] = {}
+        options = suite.options() | {"server": c.server}
         try:
             for seed in suite.seeds:
-                known[seed] = timed_run(c.method, suite.problem, seed=seed, server=c.server, **suite.limits())
+                known[seed] = timed_run(c.method, suite.problem, seed=seed, **options)
                 check_moves(known[seed], seed, f"{c.label} is not timed")
         except DivergedError as error:
             if not c.added:

@@ -71,7 +71,7 @@ def publish(
         subtitle = f"d = {first.d}, {first.workers} hosts"
         if first.latency:
             subtitle += f", {human_time(first.latency)} one way"
-        target = rf"seconds to $\|\nabla f\|^2 \leq$ {suite.target_grad_norm_sq:g}"
+        target = rf"seconds to $\|\nabla f\|^2 \leq$ {suite.target:g}"
         save(draw_times(suite.title, subtitle, target, curves), folder / "link.png")
     else:
         say("no method of the suite met the target: there is no figure")
@@ -83,7 +83,7 @@ def publish(
 def tables(results: Results) -> str:
     """Markdown: a table of times for each rate, then a table of break-even rates."""
     suite, first = results.suite, results.timings[0]
-    target = f"|∇f|² ≤ {suite.target_grad_norm_sq:g}"
+    target = f"|∇f|² ≤ {suite.target:g}"
     said = [
         f"### {suite.title}",
         f"d = {first.d}, {first.workers} hosts, one worker each; seconds to {target}. Bytes are sums over "

@@ -232,9 +232,9 @@ class _Job:
 
     def _run_all(self, tunings: dict[str, Tuning]) -> None:
         """Tune where ``tunings``, by label, has no tuning yet, which it gets; then run with every seed."""
-        out = self.out
+        out, suite = self.out, self.suite
         if self.placement.device == "cpu":  # the same kernels in every run and every part
-            kernels.preload(_runs(self.suite, self.suite.tasks()) * self.suite.rounds * self.suite.workers)
+            kernels.preload(_runs(suite, suite.tasks()) * suite.limits.rounds * suite.workers)
         for entry, seeds in self.work:
             method = entry.method
             if entry.tune is not None:
@@ -261,7 +261,7 @@ class _Job:
             return self._run(scaled, seed, what, max_bytes=max_bytes)
 
         suite = self.suite
-        return tune(entry.method, entry.tune, suite.seeds_to_tune, attempt, suite.ends)
+        return tune(entry.method, entry.tune, suite.seeds_to_tune, attempt, suite.limits)
 
     def _record(self, entry: Entry, method: Method, seed: int) -> None:
         """Run ``method`` into its folder, if there is one, unless the folder holds that run already."""
@@ -295,7 +295,7 @@ class _Job:
             if self.progress is not None:
                 self.progress(stage, round, row)
 
-        options = self.suite.limits() | asdict(self.placement) | options
+        options = self.suite.options() | asdict(self.placement) | options
         result = run(method, self.suite.problem, seed=seed, x0=self.x0, progress=report, **options)
         if result.status == "interrupted":
             raise Interrupted(result.rows)
@@ -316,7 +316,7 @@ def _cleared(folder: Path, method: Method, suite: Suite) -> bool:
     if finished(folder):
         facts = read_facts(folder)
         held = present_config(facts.get("asked", {}))
-        wanted = {"method": repr(method)} | suite.limits()
+        wanted = {"method": repr(method)} | suite.options()
         for name, value in held.items():
             if name in wanted and value != wanted[name]:
                 raise RecordError(

@@ -18,7 +18,6 @@ from mpicomp.lab.experiment.suite import Entry, Suite
 from mpicomp.methods import Method
 from mpicomp.methods.parameters import is_tunable
 from mpicomp.runtime.observation import FULL
-from mpicomp.runtime.schedule import gap
 from mpicomp.text.unimported import UnimportedMethod
 
 LEVEL = 0.05  # of the test
@@ -48,7 +47,7 @@ def unresolved(lines: Sequence[Line], measure: str, suite: Suite) -> list[tuple[
 
 def _values(line: Line, measure: str, suite: Suite) -> list[float]:
     """One value a seed; infinite for a run that diverged, and for a run that missed the target."""
-    reached = {end.seed for end in line.ends if end.status == "target" or suite.target_grad_norm_sq is None}
+    reached = {end.seed for end in line.ends if end.status == "target" or suite.target is None}
     seen = [float(getattr(end, measure)) if end.seed in reached else inf for end in line.ends]
     return seen + [inf] * line.diverged
 
@@ -99,7 +98,7 @@ def _rose(lines: Sequence[Line], suite: Suite) -> list[str]:
 def _far_from_least_f(lines: Sequence[Line], suite: Suite) -> list[str]:
     """Methods that met the target far above the least f: a saturating loss is flat there too."""
     at = {line.label: line.f for line in lines if line.f is not None and line.reached}
-    if suite.target_grad_norm_sq is None or not at:
+    if suite.target is None or not at:
         return []
     least, start = min(at.values()), max(end.start_f for line in lines for end in line.ends)
     far = [label for label, f in at.items() if f - least > EXCESS * (start - least)]
@@ -156,30 +155,24 @@ def _edges(lines: Sequence[Line], suite: Suite) -> list[str]:
 
 
 def _observation(lines: Sequence[Line], suite: Suite) -> list[str]:
-    sampled = [f"f and ∇f are of {suite.observe} samples of each worker."] * (suite.observe != FULL)
-    if suite.target_grad_norm_sq is None:
+    rows = suite.observation
+    sampled = [f"f and ∇f are of {rows.observe} samples of each worker."] * (rows.observe != FULL)
+    if suite.target is None:
         return sampled
     share = {
-        line.label: (_gap(int(line.rounds), suite) - 1) / line.rounds
+        line.label: (rows.gap(int(line.rounds)) - 1) / line.rounds
         for line in lines
         if line.rounds and line.reached == line.finished
     }
     coarse = [label for label, off in share.items() if off > COST_ERROR]
     if not coarse:
         return sampled
-    rounds = f"every {suite.every} rounds" if suite.at is None else "after few rounds"
+    rounds = f"every {rows.every} rounds" if rows.at is None else "after few rounds"
     return [
         *sampled,
         f"Observed {rounds}: costs of {_names(coarse)} may be up to "
         f'{max(share.values()):.0%} too high; every = "1%" mends it.',
     ]
-
-
-def _gap(round: int, suite: Suite) -> int:
-    """The rounds between the row after ``round`` rounds and the row before it."""
-    if suite.at is None:
-        return gap(round, suite.every)
-    return round - max((k for k in suite.at if k < round), default=0)
 
 
 def _unresolved(lines: Sequence[Line], suite: Suite) -> list[str]:
@@ -190,7 +183,7 @@ def _unresolved(lines: Sequence[Line], suite: Suite) -> list[str]:
     least = next(m for m in range(2, 9) if 2 / comb(2 * m, m) <= LEVEL)
     if len(suite.seeds) < least:
         return [f"{len(suite.seeds)} seeds resolve no difference between random methods; {least} may."]
-    target = suite.target_grad_norm_sq is not None
+    target = suite.target is not None
     measures = {"total_bytes": "bytes up + down", "up_bytes": "bytes up"} if target else {"f": "f"}
     measures |= {"error": "total error"} if suite.y == "error" else {}
     measures |= {"grad_norm_sq": "|∇f|²"} if suite.y == "gradient" and not target else {}

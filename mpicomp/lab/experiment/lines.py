@@ -119,7 +119,7 @@ def _line(suite: Suite, entry: Entry, tuning: Tuning | None, outcomes: list[Outc
     )
     if not finished:
         return line
-    last = [suite.ends.row_of_costs(o.rows, o.summary["status"]) for o in finished]
+    last = [suite.limits.row_of_costs(o.rows, o.summary["status"]) for o in finished]
     ends = tuple(_end(o, suite) for o in finished)
     errors = [end.error for end in ends if end.error is not None]
     return replace(
@@ -148,8 +148,8 @@ def _gamma(outcome: Outcome, name: str) -> float | None:
 
 
 def _end(outcome: Outcome, suite: Suite) -> End:
-    rows, last = outcome.rows, suite.ends.row_of_costs(outcome.rows, outcome.summary["status"])
-    seen = [last] if suite.target_grad_norm_sq is not None else tail(rows)
+    rows, last = outcome.rows, suite.limits.row_of_costs(outcome.rows, outcome.summary["status"])
+    seen = [last] if suite.target is not None else tail(rows)
 
     def mean(name: str) -> float:
         return sum(getattr(row, name) for row in seen) / len(seen)

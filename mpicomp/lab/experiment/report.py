@@ -190,9 +190,9 @@ def picture_of(comparison: Comparison) -> Picture:
     if len(suite.seeds) > 1:
         subtitle += f"; {SEEDS['range']} {len(suite.seeds)} seeds"
     return Picture(
-        drawable(suite.title), subtitle + _samples(suite.observe), suite.workers, curves,
-        suite.target_grad_norm_sq, suite.x, suite.y, "; ".join(filter(None, missing)),
-        suite.problem, comparison.data, suite.observe == FULL,
+        drawable(suite.title), subtitle + _samples(suite.observation.observe), suite.workers, curves,
+        suite.target, suite.x, suite.y, "; ".join(filter(None, missing)),
+        suite.problem, comparison.data, suite.observation.observe == FULL,
     )  # fmt: skip
 
 

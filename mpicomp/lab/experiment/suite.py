@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
@@ -13,7 +13,6 @@ from mpicomp.methods.parameters import is_auto
 from mpicomp.problems import Problem
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.observation import Observation
-from mpicomp.runtime.schedule import FINE
 
 # The quantities that a figure can show on its x and y axes; ``experiment.figure`` draws them.
 AXES = {
@@ -80,33 +79,27 @@ class Suite:
     title: str
     problem: Problem
     workers: int
-    rounds: int
     entries: tuple[Entry, ...]
+    limits: Limits
+    observation: Observation
     seeds: tuple[int, ...] = (0,)
-    every: int | str = FINE
-    at: tuple[int, ...] | None = None  # in place of ``every``
-    observe: int | str = Observation.observe
     down: str = "f4"
     x0: str | tuple[float, ...] | None = None  # a file, or the entries; None: the problem's own
     tuning_seeds: int | None = None
-    target_grad_norm_sq: float | None = None
-    hold: float = Limits.hold
-    max_bytes: int | None = None
-    max_seconds: float | None = None
     x: tuple[str, ...] = field(default=("rounds", "up", "both", "seconds"), compare=False)
     y: str = field(default="gradient", compare=False)
     source: str = field(default="", compare=False, repr=False)
 
-    def limits(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """The arguments of ``run`` that say with how many workers, how long, and how often observed."""
-        names = ("workers", *(f.name for f in (*fields(Limits), *fields(Observation))))
-        found = {name: getattr(self, name) for name in names}
-        return found if self.at is None else found | {"every": Observation.every, "at": list(self.at)}
+        at = self.observation.at
+        listed = {"at": None if at is None else list(at)}  # as a record has it
+        return {"workers": self.workers, **vars(self.limits), **vars(self.observation), **listed}
 
     @property
-    def ends(self) -> Limits:
-        """When a run ends."""
-        return Limits(**{f.name: getattr(self, f.name) for f in fields(Limits)})
+    def target(self) -> float | None:
+        """The |∇f|² at which a run ends, if there is such a target."""
+        return self.limits.target_grad_norm_sq
 
     @property
     def seeds_to_tune(self) -> tuple[int, ...]:

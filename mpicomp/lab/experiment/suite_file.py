@@ -51,7 +51,8 @@ from mpicomp.lab.experiment.suite import AXES, Entry, Suite, X
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.runtime.limits import Limits
-from mpicomp.runtime.observation import FULL, NEVER, Observation, as_rounds
+from mpicomp.runtime.observation import FULL, NEVER, Observation
+from mpicomp.runtime.schedule import FINE
 from mpicomp.runtime.settings import settings_of
 from mpicomp.text.config import parse_method, parse_problem, to_text
 
@@ -184,15 +185,6 @@ def _check_settings(top: dict[str, Any]) -> None:
         if top.get(key, 1) < 1:
             raise ConfigError(f"{key} = {top[key]}; allowed: a positive integer.")
     as_workers(top.get("workers", 1))
-    Limits(**{f.name: top[f.name] for f in fields(Limits) if f.name in top})
-    if "every" in top and "at" in top:
-        raise ConfigError("every and at: both say when there is a row. Give one.")
-    asked = Observation(top.get("every", Observation.every), top.get("at"), top.get("observe", FULL))
-    if not asked.observes:
-        raise ConfigError(
-            f"observe = {NEVER!r}; a comparison tunes and draws by f and ∇f. Allowed: {FULL!r}, or a "
-            "number of samples of each worker."
-        )
     check_choice("down", top.get("down", DOWN), ("exact", "f8", "f4", "f2", "bf16"))
     x = top.get("x", ["rounds"])
     if not x:
@@ -202,17 +194,37 @@ def _check_settings(top: dict[str, Any]) -> None:
     check_known("y axis", top.get("y", "gradient"), AXES["y"])
 
 
+def _limits(top: Mapping[str, Any]) -> Limits:
+    """When a run ends.  Raises ``ConfigError``."""
+    return Limits(**{f.name: top[f.name] for f in fields(Limits) if f.name in top})
+
+
+def _observation(top: Mapping[str, Any]) -> Observation:
+    """Which rows a run has.  Raises ``ConfigError``."""
+    if "every" in top and "at" in top:
+        raise ConfigError("every and at: both say when there is a row. Give one.")
+    usual = {"every": FINE} if top.get("at") is None else {}
+    asked = Observation(**usual | {f.name: top[f.name] for f in fields(Observation) if f.name in top})
+    if not asked.observes:
+        raise ConfigError(
+            f"observe = {NEVER!r}; a comparison tunes and draws by f and ∇f. Allowed: {FULL!r}, or a "
+            "number of samples of each worker."
+        )
+    return asked
+
+
 def _suite(problem: Problem, entries: tuple[Entry, ...], settings: dict[str, Any], source: str) -> Suite:
-    """The suite with these settings, which have been checked.  Raises ``ConfigError`` for equal labels."""
+    """The suite with these settings.  Raises ``ConfigError``, also for equal labels."""
     _check_labels(entries)
     lists = {  # an axis named twice has one panel
         key: tuple(dict.fromkeys(X.get(word, word) if key == "x" else word for word in settings[key]))
         for key in ("seeds", "x")
         if settings.get(key) is not None
     }
-    given = {"title": to_text(problem)} | settings | lists
-    if (at := given.get("at")) is not None:
-        given["at"] = as_rounds(at)  # in the order that runs record, by which a resumed comparison knows them
+    in_them = {f.name for record in (Limits, Observation) for f in fields(record)}
+    given = {key: value for key, value in settings.items() if key not in in_them}
+    given = {"title": to_text(problem)} | given | lists
+    given |= {"limits": _limits(settings), "observation": _observation(settings)}
     if isinstance(x0 := given.get("x0"), list):
         given["x0"] = tuple(x0)
     return Suite(problem=problem, entries=entries, source=source, **given)

@@ -28,7 +28,7 @@ def header(suite: Suite) -> list[str]:
     more = {
         "epochs": "epochs" in suite.x,
         "total error": suite.y == "error",
-        "f": suite.y == "f" or suite.target_grad_norm_sq is None,
+        "f": suite.y == "f" or suite.target is None,
     }
     return [*HEADER, *(name for name, shown in more.items() if shown)]
 
@@ -42,7 +42,7 @@ def cells(line: Line, suite: Suite) -> list[str]:
     columns = header(suite)
     if line.grad_norm_sq is None:
         return [*left, "diverged" if line.diverged else "not run", *[""] * (len(columns) - 3)]
-    target = suite.target_grad_norm_sq is not None
+    target = suite.target is not None
     more = "> " if target and line.reached < line.finished + line.diverged else ""
 
     def cost(measure: str, show: Callable[[float], str], value: float | None) -> str:
@@ -92,14 +92,14 @@ def notes(lines: Sequence[Line], suite: Suite) -> list[str]:
     """The sentences below the table: the meaning of its numbers, then the caveats."""
     seeds = len(suite.seeds)
     said = [f"Medians over {seeds} seeds; in brackets the quartiles." if seeds > 1 else "One seed."]
-    if suite.target_grad_norm_sq is not None:
-        target = f"|∇f|² ≤ {suite.target_grad_norm_sq:g}"
+    if suite.target is not None:
+        target = f"|∇f|² ≤ {suite.target:g}"
         said.append(
             f"Costs are what reaching {target} took. Where a seed missed it, > stands before what was spent, "
             "and (3 of 5) says how many seeds reached it."
         )
-        if suite.hold:
-            span = "as many rounds" if suite.hold == 1 else f"{suite.hold:g} times as many rounds"
+        if hold := suite.limits.hold:
+            span = "as many rounds" if hold == 1 else f"{hold:g} times as many rounds"
             said.append(f"It counts where it held for {span} as it took to get there.")
     else:
         said.append("f and |∇f|² are means over the last tenth of the rounds.")

@@ -55,7 +55,9 @@ def test_costs_are_those_of_the_row_from_which_the_target_holds(tmp_path):
     assert held.total_bytes == rows[stays].up_bytes + rows[stays].down_bytes
     assert tuned.step == "theory*1" and tuned.total_bytes == held.total_bytes  # half the step takes longer
     assert "held for 0.5 times as many rounds as it took" in markdown(lines, suite)
-    assert "held for as many rounds as it took" in markdown(lines, replace(suite, hold=1.0))
+    assert "held for as many rounds as it took" in markdown(
+        lines, replace(suite, limits=replace(suite.limits, hold=1.0))
+    )
 
 
 @pytest.mark.parametrize("round", [1, 100, 255, 256, 511, 512, 1000, 4096, 100_000])

@@ -28,7 +28,7 @@ method = "diana(randk(k=5))"
 
 def test_its_runs_have_these_rows_and_are_kept_when_resumed(tmp_path):
     suite = parse_suite(SUITE)
-    assert (suite.at, suite.observe) == ((5, 20), 40)
+    assert (suite.observation.at, suite.observation.observe) == ((5, 20), 40)
     done = compare(suite, tmp_path)
     assert [[row.round for row in outcome.rows] for outcome in done.outcomes] == [[0, 5, 20, 60]] * 2
     assert {outcome.summary["observe"] for outcome in done.outcomes} == {40}
@@ -65,6 +65,6 @@ def test_a_case_of_a_study_has_its_own_rows():
     case = '[[case]]\nlabel = "one"\nproblem = "quadratics(d=5)"\n'
     methods = '[[method]]\nmethod = "gd"\n'
     (own,) = parse(f"workers = 2\nrounds = 9\nevery = 5\n{case}at = [1, 2]\n{methods}").cases
-    assert own.suite.limits()["at"] == [1, 2]
+    assert own.suite.options()["at"] == [1, 2]
     (own,) = parse(f"workers = 2\nrounds = 9\nat = [3]\n{case}every = 4\n{methods}").cases
-    assert own.suite.limits()["every"] == 4 and own.suite.at is None
+    assert own.suite.options()["every"] == 4 and own.suite.observation.at is None

@@ -39,7 +39,7 @@ def test_the_suites_of_the_papers_are_fair(name):
         assert {line.formats for line in lines if line.formats} == {("f4",)}  # rotated levels have one only
         m = len(suite.seeds)
         assert 2 / comb(2 * m, m) <= LEVEL
-        assert suite.target_grad_norm_sq is None or suite.every in ("1%", 1)
+        assert suite.target is None or suite.observation.every in ("1%", 1)
 
 
 @pytest.mark.parametrize("name", ["marina", "smoothness"])

@@ -62,7 +62,7 @@ def test_a_study_is_read():
     assert (first.slug, second.slug) == ("no-noise", "noise")
     assert first.suite.title == "Two cases: no noise" and second.suite.title == 'Two cases: κ: "noise"'
     assert (first.suite.workers, second.suite.workers) == (4, 8)
-    assert (first.suite.rounds, second.suite.rounds) == (20, 10)
+    assert (first.suite.limits.rounds, second.suite.limits.rounds) == (20, 10)
     assert [e.label for e in first.suite.entries] == ["marina(Q=permk)"]
     assert [e.label for e in second.suite.entries] == ["marina(Q=permk)", "GD, $x$"]
     assert first.suite.x == ("up", "epochs") and first.suite.entries[0].tune == (0, 1)

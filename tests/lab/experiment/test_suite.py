@@ -19,9 +19,14 @@ from tests.support.suites import SUITE
 
 def test_a_suite_is_read():
     suite = parse_suite(SUITE)
-    assert (suite.title, suite.workers, suite.rounds, suite.every) == ("Quadratics | small", 3, 200, 5)
+    assert (suite.title, suite.workers, suite.limits.rounds, suite.observation.every) == (
+        "Quadratics | small",
+        3,
+        200,
+        5,
+    )
     assert suite.problem == Quadratics(d=20, noise=0.5, lam=0.05)
-    assert suite.seeds == (0, 1, 2) and suite.target_grad_norm_sq == 1e-6 and suite.max_bytes is None
+    assert suite.seeds == (0, 1, 2) and suite.target == 1e-6 and suite.limits.max_bytes is None
     assert suite.entries[1] == Entry(DIANA(Q=RandK(k=5), down=Lossless("f4")), "DIANA RandK", (1, 4))
     assert suite.entries[3].label == "dcgd(Q=randk(k=2), gamma=0.0001)"
     assert [e.slug for e in suite.entries] == [
@@ -44,7 +49,7 @@ def test_the_folders_of_long_labels_have_names_that_a_disk_takes(tmp_path):
 
 def test_what_may_be_left_out_has_defaults():
     suite = parse_suite('problem = "quadratics"\nworkers = 2\nrounds = 9\nmethod = [{method = "gd"}]')
-    assert (suite.title, suite.every, suite.seeds, suite.down) == ("quadratics", "1%", (0,), "f4")
+    assert (suite.title, suite.observation.every, suite.seeds, suite.down) == ("quadratics", "1%", (0,), "f4")
     assert suite.entries == (Entry(GD(), "gd"),)
 
 
