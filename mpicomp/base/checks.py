@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import ConfigError, not_allowed
 from mpicomp.base.units import one_line
 
 LARGEST = sys.float_info.max  # an int above it is no float; infinity is above it, too
@@ -41,9 +41,8 @@ def check_count(name: str, value: int | float) -> None:
     """Raise ``ConfigError`` unless ``value`` is a positive count or a fraction in (0, 1)."""
     whole = isinstance(value, int) and not isinstance(value, bool) and value >= 1
     if not (whole or (isinstance(value, float) and 0 < value < 1)):
-        raise ConfigError(
-            f"{name}={value!r}; allowed: a count, an integer from 1 to d, or a fraction, "
-            "a float between 0 and 1."
+        raise not_allowed(
+            name, repr(value), "a count, an integer from 1 to d, or a fraction, a float between 0 and 1"
         )
 
 
@@ -66,7 +65,7 @@ def as_integer(name: str, value: Any, least: int = 1, most: int = 2**63 - 1) -> 
         count = least - 1
     if isinstance(value, bool) or not least <= count <= most:
         shown = repr(value) if isinstance(value, str | Real) else one_line(value)
-        raise ConfigError(f"{name}={shown}; allowed: an integer from {least} to {most}.")
+        raise not_allowed(name, shown, f"an integer from {least} to {most}")
     return count
 
 
@@ -83,7 +82,7 @@ def as_seed(seed: Any) -> int:
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Raise ``ConfigError`` unless ``value`` is one of ``allowed``."""
     if not isinstance(value, str) or value not in allowed:
-        raise ConfigError(f"{name}={value!r}; allowed: {', '.join(map(repr, allowed))}.")
+        raise not_allowed(name, repr(value), ", ".join(map(repr, allowed)))
 
 
 def number(allowed: str, holds: Callable[[float], bool], of: Any = int | float) -> Callable[[str, Any], None]:
@@ -91,7 +90,7 @@ def number(allowed: str, holds: Callable[[float], bool], of: Any = int | float) 
 
     def check(name: str, value: Any) -> None:
         if isinstance(value, bool) or not isinstance(value, of) or not holds(value):
-            raise ConfigError(f"{name}={one_line(value)}; allowed: {allowed}.")
+            raise not_allowed(name, one_line(value), allowed)
 
     return check
 
@@ -111,7 +110,7 @@ check_momentum = number("a number from 0 up to, but not, 1", lambda v: 0 <= v < 
 def check_switch(name: str, value: bool) -> None:
     """Raise ``ConfigError`` unless ``value`` is True or False."""
     if not isinstance(value, bool):
-        raise ConfigError(f"{name}={value!r}; allowed: True or False.")
+        raise not_allowed(name, repr(value), "True or False")
 
 
 def as_switch(name: str, value: Any) -> bool:
@@ -120,7 +119,7 @@ def as_switch(name: str, value: Any) -> bool:
     Texts are refused: "no" is true to Python.
     """
     if not isinstance(value, bool | int | np.bool_) or value not in (True, False):
-        raise ConfigError(f"{name}={one_line(value)}; allowed: True or False.")
+        raise not_allowed(name, one_line(value), "True or False")
     return bool(value)
 
 
@@ -129,7 +128,7 @@ def check_step(name: str, value: float | str) -> None:
     if isinstance(value, str):
         theory_factor(name, value)
     elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST:
-        raise ConfigError(_step_message(name, value))
+        raise _no_step(name, value)
 
 
 def theory_factor(name: str, value: str) -> float:
@@ -140,11 +139,11 @@ def theory_factor(name: str, value: str) -> float:
             return float(factor) if star else 1.0
     except ValueError:
         pass
-    raise ConfigError(_step_message(name, value))
+    raise _no_step(name, value)
 
 
-def _step_message(name: str, value: object) -> str:
-    return f"{name}={value!r}; allowed: a positive number, 'theory', or a multiple such as 'theory*8'."
+def _no_step(name: str, value: object) -> ConfigError:
+    return not_allowed(name, repr(value), "a positive number, 'theory', or a multiple such as 'theory*8'")
 
 
 def check_at_least(name: str, value: Any, least: int, rule: str) -> None:

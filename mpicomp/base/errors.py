@@ -20,12 +20,13 @@ class MpicompError(Exception):
 class ConfigError(MpicompError):
     """A name, parameter or combination that is not allowed.
 
-    unlike  whether ranks have given different ones
+    unlike   whether ranks have given different ones
+    allowed  the values that are allowed, in words, if they can be named for any object of the class
     """
 
-    def __init__(self, *args: object, unlike: bool = False) -> None:
+    def __init__(self, *args: object, unlike: bool = False, allowed: str = "") -> None:
         super().__init__(*args)
-        self.unlike = unlike
+        self.unlike, self.allowed = unlike, allowed
 
 
 class DataError(MpicompError):
@@ -118,4 +119,10 @@ def unknown(kind: str, name: object, allowed: Iterable[str]) -> ConfigError:
     allowed = list(allowed)
     near = get_close_matches(str(name).lower(), [a.lower() for a in allowed], n=1, cutoff=0.5)
     hint = next((f" Did you mean {a!r}?" for a in allowed if near and a.lower() == near[0]), "")
-    return ConfigError(f"unknown {kind} {name!r}.{hint} Allowed: {', '.join(allowed) or 'none'}.")
+    names = ", ".join(allowed) or "none"
+    return ConfigError(f"unknown {kind} {name!r}.{hint} Allowed: {names}.", allowed=names)
+
+
+def not_allowed(name: str, value: str, allowed: str) -> ConfigError:
+    """The error for a parameter ``name`` whose ``value``, as text, is none of those ``allowed``."""
+    return ConfigError(f"{name}={value}; allowed: {allowed}.", allowed=allowed)

@@ -31,7 +31,7 @@ from mpicomp.base.checks import (
     check_step,
     check_switch,
 )
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import ConfigError, not_allowed
 from mpicomp.base.formats import check_format
 from mpicomp.base.parts import Parts
 from mpicomp.compressors import Absolute, Compressor, Contractive, Unbiased
@@ -147,15 +147,13 @@ def _check_step_or_auto(name: str, value: float | str) -> None:
     try:
         check_step(name, value)
     except ConfigError:
-        raise ConfigError(
-            f"{name}={value!r}; allowed: a positive number, 'theory', a multiple such as 'theory*8', "
-            f"{AUTO!r}, or {AUTO_NOISY!r}."
-        ) from None
+        steps = "a positive number, 'theory', a multiple such as 'theory*8'"
+        raise not_allowed(name, repr(value), f"{steps}, {AUTO!r}, or {AUTO_NOISY!r}") from None
 
 
 def _check_parts(name: str, value: object) -> None:
     if value is not None and not isinstance(value, Parts):
-        raise ConfigError(f"{name}={value!r}; allowed: Parts, or None for those of the problem.")
+        raise not_allowed(name, repr(value), "Parts, or None for those of the problem")
 
 
 def _check_format(name: str, value: str) -> None:

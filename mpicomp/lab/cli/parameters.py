@@ -7,7 +7,6 @@ its check.  The allowed texts are read from the error that an example of the cla
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -58,7 +57,7 @@ def _by_check(check: Check) -> str:
         return ""
     text = said[0] if said[-1] == said[0] else f"{said[0]}; a number has to be {said[-1]}"
     if isinstance(check, Value):
-        text += "".join(f"; or {value}" for value in check.also if str(value) != "None" or "None" not in text)
+        text += "".join(f"; or {value}" for value in check.also if str(value) not in text)
     return text + ("; or None for the default" if isinstance(check, Defaulted) else "")
 
 
@@ -67,8 +66,9 @@ def _refusal(check: Check, value: Any) -> str:
     try:
         check("", "", value)
     except ConfigError as error:
-        text = re.split("[Aa]llowed: ", str(error))[-1].rstrip(".")
-        return text.replace(" from 1 to d", " above 0")  # of a method, not only coordinates are counted
+        return error.allowed.replace(
+            " from 1 to d", " above 0"
+        )  # of a method, not only coordinates are counted
     return ""
 
 
@@ -90,7 +90,7 @@ def _refused_text(cls: type, name: str) -> str:
             try:
                 replace(made, **{name: "?"})
             except ConfigError as error:
-                return re.split("[Aa]llowed: ", str(error))[-1].rstrip(".")
+                return error.allowed
     return ""
 
 

@@ -7,7 +7,7 @@ from math import sqrt
 from typing import Annotated, Any, ClassVar, Self
 
 from mpicomp.base.checks import check_positive, number
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import ConfigError, not_allowed
 from mpicomp.base.parts import Parts
 from mpicomp.compressors import Compressor, Contractive
 from mpicomp.compressors.base import Array
@@ -29,7 +29,7 @@ _check_rate = number(f"a number above 0 and at most 1, or {DECREASING!r}", lambd
 
 def _check_gap(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"{name}={value!r}; allowed: a number above 0, or None.")
+        raise not_allowed(name, repr(value), "a number above 0, or None")
     check_positive(name, value, "a bound on f(x⁰) - f*")
 
 
