@@ -151,19 +151,24 @@ def check_at_least(name: str, value: Any, least: int, rule: str) -> None:
 
     The message ends with the text ``rule``.
     """
+    allowed = f"an integer from {least} upwards"
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"{name} = {value!r}; allowed: an integer from {least} upwards.")
+        raise ConfigError(f"{name} = {value!r}; allowed: {allowed}.", allowed=allowed)
     if value < least:
-        raise ConfigError(f"{name} = {value}: {rule}.")
+        raise ConfigError(f"{name} = {value}: {rule}.", allowed=allowed)
 
 
 def check_nonnegative(name: str, value: Any, meaning: str) -> None:
     """Raise ``ConfigError`` unless 0 <= value <= LARGEST; ``meaning`` names the number in its message."""
     if not (_is_number(value) and 0 <= value <= LARGEST):
-        raise ConfigError(f"{name} = {value!r}: {meaning} is a number, finite and at least 0.")
+        raise ConfigError(
+            f"{name} = {value!r}: {meaning} is a number, finite and at least 0.", allowed="a number from 0 on"
+        )
 
 
 def check_positive(name: str, value: Any, meaning: str) -> None:
     """Raise ``ConfigError`` unless 0 < value <= LARGEST; ``meaning`` names the number in its message."""
     if not (_is_number(value) and 0 < value <= LARGEST):
-        raise ConfigError(f"{name} = {value!r}: {meaning} is a number, finite and above 0.")
+        raise ConfigError(
+            f"{name} = {value!r}: {meaning} is a number, finite and above 0.", allowed="a number above 0"
+        )

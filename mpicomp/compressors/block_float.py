@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import not_allowed
 from mpicomp.compressors.base import Array, Compressor, Contractive, Unbiased
 from mpicomp.kernels.definition.block_floats import blocks, largest
 from mpicomp.keys import Key
@@ -32,7 +32,7 @@ class _BlockFloats(Compressor):
         for name, allowed in (("bits", _BITS), ("block", _BLOCKS)):
             value = getattr(self, name)
             if type(value) is not int or value not in allowed:
-                raise ConfigError(f"{name}={value!r}; allowed: {', '.join(map(str, allowed))}.")
+                raise not_allowed(name, repr(value), ", ".join(map(str, allowed)))
 
     def decompress_add(self, buf: Bytes, out: Array, key: Key, scale: float = 1.0) -> None:
         expect_length(buf, self.nbytes(out.size), self)

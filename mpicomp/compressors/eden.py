@@ -11,7 +11,7 @@ import scipy
 
 from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.base.checks import check_choice
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import not_allowed
 from mpicomp.compressors.base import Array, Compressor, Contractive, Support
 from mpicomp.compressors.bernoulli import Bernoulli
 from mpicomp.compressors.support import rotations
@@ -72,9 +72,7 @@ class EDEN(Compressor):
     def __post_init__(self) -> None:
         whole = type(self.bits) is int and self.bits in _BITS
         if not whole and not (isinstance(self.bits, float) and 0 < self.bits < 1):
-            raise ConfigError(
-                f"bits={self.bits!r}; allowed: 1, 2, 3, 4, or a fraction, a float between 0 and 1."
-            )
+            raise not_allowed("bits", repr(self.bits), "1, 2, 3, 4, or a fraction, a float between 0 and 1")
         check_choice("scale", self.scale, _SCALES)
         check_block(self.block)
 

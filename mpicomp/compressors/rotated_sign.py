@@ -9,7 +9,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import not_allowed
 from mpicomp.compressors.base import Array, Contractive
 from mpicomp.compressors.support import rotations
 from mpicomp.compressors.support.rotations import check_block
@@ -49,7 +49,7 @@ class RotatedSign(Contractive):
 
     def __post_init__(self) -> None:
         if type(self.b) is not int or not 1 <= self.b <= _MOST:
-            raise ConfigError(f"b={self.b!r}; allowed: an integer from 1 to {_MOST}, the stages.")
+            raise not_allowed("b", repr(self.b), f"an integer from 1 to {_MOST}, the stages")
         check_block(self.block)
 
     def compress(self, x: Array, key: Key) -> Bytes:

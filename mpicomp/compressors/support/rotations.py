@@ -5,7 +5,7 @@ from __future__ import annotations
 from mpicomp import kernels
 from mpicomp.base.arrays import StreamName
 from mpicomp.base.bits import Bytes, packed_nbytes
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import not_allowed
 from mpicomp.compressors.base import Array
 from mpicomp.kernels.definition.rotated import padded, rotations
 from mpicomp.keys import Key
@@ -16,7 +16,7 @@ _BLOCKS = (128, 256, 512, 1024, 2048, 4096)  # a block of 128 signs is the least
 def check_block(block: object) -> None:
     """Raise ``ConfigError`` unless there are kernels for blocks of that many entries."""
     if type(block) is not int or block not in _BLOCKS:
-        raise ConfigError(f"block={block!r}; allowed: {', '.join(map(str, _BLOCKS))}.")
+        raise not_allowed("block", repr(block), ", ".join(map(str, _BLOCKS)))
 
 
 def message(x: Array, bits: int, block: int, least: bool, key: Key, stage: int = 0) -> Bytes:

@@ -2,7 +2,8 @@
 
 The meaning is read from the docstring of the class, or of a class that it inherits from: the parameter's
 name, two spaces or more, and the text.  The allowed values follow from the field's type or, in a method, from
-its check.  The allowed texts are read from the error that an example of the class raises for another text.
+its check.  Those of a compressor or a problem are read from the error that an example of the class raises for
+another text, or for -1.
 """
 
 from __future__ import annotations
@@ -73,22 +74,24 @@ def _refusal(check: Check, value: Any) -> str:
 
 
 def _by_trial(cls: type, name: str, hint: Any) -> str:
-    """The texts that the field takes, as its error names them, and other values that its type allows.
+    """The texts or numbers that the field takes, as its error names them, and other values of its type.
 
-    "" if any text will do.
+    "" if no error names any.
     """
     types = get_args(hint) or (hint,)
-    texts = _refused_text(cls, name) if str in types else ""
-    return " or ".join(dict.fromkeys([texts, *(_kind(t) for t in types if t is not str)])) if texts else ""
+    tried = {str} if str in types else {int, float}
+    named = _refused(cls, name, "?" if str in types else -1) if tried & {*types} else ""
+    others = [_kind(kind) for kind in types if kind not in tried]
+    return " or ".join([named, *others]) if named else ""
 
 
-def _refused_text(cls: type, name: str) -> str:
-    """The allowed texts that the field's error for the text "?" names; "" if this raises no error."""
+def _refused(cls: type, name: str, value: Any) -> str:
+    """The allowed values that the field's error for ``value`` names; "" if it names none or is not raised."""
     for table, parse in ((COMPRESSORS, parse_compressor), (PROBLEMS, parse_problem)):
         if describe(cls).name in table:
             made: Any = parse(example(describe(cls).name))
             try:
-                replace(made, **{name: "?"})
+                replace(made, **{name: value})
             except ConfigError as error:
                 return error.allowed
     return ""
