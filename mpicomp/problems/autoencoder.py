@@ -58,7 +58,8 @@ class Autoencoder(Problem):
         check_at_least("r", self.r, 1, "the code has at least 1 entry")
         if not 0 <= self.p_hat <= 1:
             raise ConfigError(
-                f"p_hat = {self.p_hat}: it is a probability, from 0 to 1.", allowed="a probability from 0 to 1"
+                f"p_hat = {self.p_hat}: it is a probability, from 0 to 1.",
+                allowed="a probability from 0 to 1",
             )
         check_nonnegative("lam", self.lam, "the weight of the penalty")
         as_seed(self.seed)
