@@ -1,4 +1,4 @@
-"""Whether a recorded run is the one that a suite has in its folder, which may have been copied or renamed."""
+"""Whether a recorded run or tuning is the one that a suite has in its folder.  Both may have been copied."""
 
 from __future__ import annotations
 
@@ -27,16 +27,43 @@ def check_belongs(run: Path, facts: Mapping[str, Any], suite: Suite, entry: Entr
     ``facts`` are those of its run.json.  What they leave out is not compared, nor is a problem or a method
     whose text no suite can have, such as one with a cache, nor the step size of a method that is tuned.
     """
+    _compare(run, "a run", facts, suite, entry, {"seed": str(seed), "workers": str(suite.workers)})
+
+
+def facts_of_tuning(suite: Suite, entry: Entry) -> dict[str, Any]:
+    """What the tuning of ``entry`` depends on, in the form of a run's facts."""
+    config = suite.limits() | {"tune": list(entry.tune or ()), "seeds": list(suite.seeds_to_tune)}
+    return {"config": config | {"problem": repr(suite.problem)}, "asked": {"method": repr(entry.method)}}
+
+
+def check_tuning(path: Path, facts: Mapping[str, Any], suite: Suite, entry: Entry) -> None:
+    """Raise ``RecordError`` if the tuning in the file ``path`` is not that of ``entry``.
+
+    ``facts`` are those that it holds.  As of a run, what they leave out is not compared.
+    """
+    untuned = replace(entry, tune=None)  # its step size is the one that the trials are multiples of
+    _compare(path, "steps tuned", facts, suite, untuned, facts_of_tuning(suite, entry)["config"])
+
+
+def _compare(
+    path: Path,
+    what: str,
+    facts: Mapping[str, Any],
+    suite: Suite,
+    entry: Entry,
+    wanted: dict[str, Any],
+) -> None:
+    """Raise ``RecordError`` if ``facts`` have other settings than ``wanted``, problem or method."""
     config, asked = (present_config(facts.get(part, {})) for part in ("config", "asked"))
-    held = {name: config.get(name) for name in ("seed", "workers")}
+    held = {name: config[name] for name in wanted if name in config}
     held |= _shown(config.get("problem"), asked.get("method"), suite.problem, entry)
-    wanted: dict[str, str | None] = {"seed": str(seed), "workers": str(suite.workers)}
-    wanted |= _shown(repr(suite.problem), repr(entry.method), suite.problem, entry)
+    wanted = wanted | _shown(repr(suite.problem), repr(entry.method), suite.problem, entry)
+    unknown = [name for name in ("problem", "method") if None in (held[name], wanted[name])]
     for name, value in held.items():
-        if None not in (value, wanted[name]) and value != wanted[name]:
+        if name not in unknown and value != wanted[name]:
             raise RecordError(
-                f"{run} holds a run with {name} = {value}, and the suite has {wanted[name]} there. Put the "
-                "folder and suite.toml back as they were, or delete that folder and resume."
+                f"{path} holds {what} with {name} = {value}, and the suite has {wanted[name]} there. Put the "
+                "folder and suite.toml back as they were, or delete it and resume."
             )
 
 

@@ -33,7 +33,7 @@ from mpicomp.base.errors import RecordError
 from mpicomp.base.files import check_own, os_errors_as, present, read_json, write_json, write_text
 from mpicomp.base.html import html_table
 from mpicomp.lab.experiment.averaged import averaged_in
-from mpicomp.lab.experiment.belonging import check_belongs
+from mpicomp.lab.experiment.belonging import check_belongs, check_tuning, facts_of_tuning
 from mpicomp.lab.experiment.lines import Line, Outcome, lines_of
 from mpicomp.lab.experiment.start import fingerprint, starting_point
 from mpicomp.lab.experiment.study import Case, Study, load_file
@@ -378,20 +378,23 @@ def finished(run: Path) -> bool:
 
 
 def _read_tunings(out: Path, suite: Suite) -> dict[str, Tuning]:
-    found = {entry.label: _tuning_file(out, entry) for entry in suite.entries if entry.tune}
-    return {label: _read_tuning(path) for label, path in found.items() if present(path)}
+    """The tunings in the folder, by label.  Raises ``RecordError`` for one that is not the suite's."""
+    found = ((entry, _tuning_file(out, entry)) for entry in suite.entries if entry.tune)
+    return {entry.label: _read_tuning(path, suite, entry) for entry, path in found if present(path)}
 
 
-def _read_tuning(path: Path) -> Tuning:
+def _read_tuning(path: Path, suite: Suite, entry: Entry) -> Tuning:
+    content = read_json(path)
     try:
-        return Tuning.from_json(read_json(path))
+        check_tuning(path, content, suite, entry)
+        return Tuning.from_json(content)
     except (TypeError, KeyError, AttributeError):
         raise RecordError(f"{path} is damaged. Delete it and the step size is tuned again.") from None
 
 
 def write_tuning(out: Path, suite: Suite, entry: Entry, tuning: Tuning, averaged: str) -> None:
-    """Record how a method was tuned; and of its runs the data, the averaging, and x0 if it is the suite's."""
-    origin = {"data": suite.problem.fingerprint(), "averaged": averaged}
+    """Record how a method was tuned, and by what: x0 only if it is the suite's."""
+    origin = facts_of_tuning(suite, entry) | {"data": suite.problem.fingerprint(), "averaged": averaged}
     origin |= {"x0": fingerprint(starting_point(suite.x0))} if suite.x0 is not None else {}
     write_json(_tuning_file(out, entry), tuning.to_json() | origin)
 

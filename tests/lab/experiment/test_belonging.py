@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 
@@ -137,3 +138,33 @@ def test_a_step_that_tuning_chose_is_no_other_method(made):
     seeds = [f"runs/tuned/seed-{seed}/run.json" for seed in (0, 1)]
     assert all("GD(gamma='theory*" in (made / name).read_text() for name in seeds)
     assert mpicomp.load(made).lines()[2].finished == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("workers = 2", "workers = 4", "workers = 2, and the suite has 4"),
+        ("d=6", "d=7", r"problem = Quadratics\(d=6,.*Quadratics\(d=7,"),
+        ("rounds = 5", "rounds = 6", "rounds = 5, and the suite has 6"),
+        ("[0, 1]\n\n", "[0, 1]\ntuning_seeds = 1\n\n", r"seeds = \[0, 1\], and the suite has \[0\]"),
+        ("[0, 1]\n\n", "[0, 1]\nmax_bytes = 999\n\n", r"max_bytes = None, and the suite has 999"),
+        ('"gd"', '"gd(gamma=0.1)"', r"method = GD\(gamma='theory'.*GD\(gamma=0.1"),
+        ("tune = [0, 1]", "tune = [0, 2]", r"tune = \[0, 1\], and the suite has \[0, 2\]"),
+    ],
+)
+def test_a_tuning_of_another_suite_is_not_taken(folder, before, after, said):
+    """It was copied from another comparison, or only the runs were deleted after the suite was edited."""
+    changed = SUITE.replace(before, after)
+    assert changed != SUITE
+    (folder / "suite.toml").write_text(changed)
+    for run in (folder / "runs").glob("*/seed-*"):
+        shutil.rmtree(run)
+    refused(folder, f"tuned/tuning.json holds steps tuned with {said}", changed)
+    (folder / "runs/tuned/tuning.json").unlink()
+    assert len(compare(parse_suite(changed), folder, resume=True).outcomes) == 6
+
+
+def test_a_tuning_of_an_older_version_says_less_and_is_taken(folder):
+    path = folder / "runs/tuned/tuning.json"
+    path.write_text(json.dumps({"trials": json.loads(path.read_text())["trials"]}))
+    assert mpicomp.load(folder).tunings["tuned"].trials
