@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +78,16 @@ class Observation:
         if self.at is None:
             return gap(round, self.every)
         return round - max((k for k in self.at if k < round), default=0)
+
+    def due(self, end: int) -> Iterator[int]:
+        """The rounds below ``end`` that are due, in order."""
+        if self.at is not None:
+            yield from (round for round in sorted({0, *self.at}) if round < end)
+            return
+        round = 0
+        while round < end:
+            yield round
+            round += gap(round, self.every)
 
 
 def as_rounds(value: Any) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, TextIO
 
-from mpicomp.base.errors import RecordError
+from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import (
     check_own,
     mode_of,
@@ -37,6 +37,7 @@ from mpicomp.base.files import (
 )
 from mpicomp.base.version import __version__
 from mpicomp.runtime import generations
+from mpicomp.runtime.observation import Observation
 
 
 @dataclass(frozen=True)
@@ -190,6 +191,24 @@ def check_whole(folder: Path, rows: list[Row], last: int) -> None:
     )
 
 
+def check_no_gap(folder: Path, rows: list[Row], facts: Mapping[str, Any]) -> None:
+    """Raise ``RecordError`` if a row is missing before the last of ``rows``, of rows.csv in ``folder``.
+
+    ``facts`` are those of run.json.  Rows are not missed if it does not say after which rounds there are
+    some, or if a resume has changed them.
+    """
+    asked = (one.get("asked", {}) for one in (facts, *facts.get("resumed", [])))
+    told, *later = [(one.get("every"), one.get("at")) for one in asked]
+    held = {row.round for row in rows}
+    with suppress(ConfigError):
+        due = Observation(*told).due(max(held, default=0)) if all(one == told for one in later) else ()
+        if (lost := next((round for round in due if round not in held), None)) is not None:
+            raise RecordError(
+                f"{folder}/rows.csv has no row after round {lost}, which the run had recorded: it is lost. "
+                "Put the file back as it was written, or run again in another folder."
+            )
+
+
 def check_agree(folder: Path, rows: list[Row], summary: Mapping[str, Any]) -> None:
     """Raise ``RecordError`` if ``rows`` say otherwise than ``summary`` of the round in which the run ended.
 
@@ -325,6 +344,7 @@ class Recorder:
         self.rows = [row for row in saved if row.round <= (round or 0) and row.down_bytes <= down_bytes]
         if round is not None:
             check_whole(self.folder, self.rows, self._due(round, is_due))
+            check_no_gap(self.folder, self.rows, read_facts(self.folder))
             check_agree(self.folder, saved, read_summary(self.folder))
         if self.rows and not is_due(self.rows[-1].round):
             self.rows.pop()

@@ -9,13 +9,10 @@ from hashlib import sha256
 
 import pytest
 
+import mpicomp
 from mpicomp.base.errors import RecordError
 from mpicomp.runtime.record import read_rows
-from tests.support.running import (
-    file_of,
-    outcome,
-    run,
-)
+from tests.support.running import file_of, interrupted, outcome, run
 
 
 def generations(folder):
@@ -101,9 +98,30 @@ def test_a_table_that_has_lost_rows_is_missed_and_put_back_the_run_goes_on(stopp
     assert outcome(run(out=stopped, resume=True)) == outcome(run())
 
 
+@pytest.mark.parametrize("asked", [{"every": 5}, {"every": "1%"}, {"every": 10, "at": [10, 15, 20, 90]}])
+def test_a_table_without_a_row_in_its_middle_is_refused(asked, tmp_path):
+    """Its curve went straight over the hole.  That of a stop, after round 17, may be there or not."""
+    interrupted(17, **asked, out=tmp_path)
+    assert mpicomp.load(tmp_path).rows[-1].round == 17
+    run(**asked, out=tmp_path, resume=True)
+    table, kept = tmp_path / "rows.csv", mpicomp.load(tmp_path).rows
+    head, *lines = table.read_bytes().splitlines(keepends=True)
+    (gone,) = (i for i, row in enumerate(kept) if row.round == 15)
+    table.write_bytes(b"".join([head, *lines[:gone], *lines[gone + 1 :]]))
+    said = r"rows\.csv has no row after round 15, which the run had recorded: it is lost\. Put the"
+    with pytest.raises(RecordError, match=said):
+        mpicomp.load(tmp_path)
+    with pytest.raises(RecordError, match=said):
+        run(**asked, rounds=50, out=tmp_path, resume=True)
+    table.write_bytes(b"".join([head, *lines]))
+    assert mpicomp.load(tmp_path).rows == kept
+    assert run(**asked, rounds=50, out=tmp_path, resume=True).rows[-1].round == 50
+
+
 def test_rows_of_a_run_whose_rounds_of_rows_have_changed_are_not_missed(tmp_path):
     run(rounds=20, every=5, out=tmp_path / "run")
     run(rounds=30, every=7, out=tmp_path / "run", resume=True)
+    assert [row.round for row in mpicomp.load(tmp_path / "run").rows] == [0, 5, 10, 15, 21, 28, 30]
     run(rounds=35, at=[3, 31], out=tmp_path / "run", resume=True)
     rows = read_rows(tmp_path / "run" / "rows.csv")
     assert [row.round for row in rows] == [0, 5, 10, 15, 21, 28, 31, 35]

@@ -48,6 +48,7 @@ from mpicomp.runtime.record import (
     Row,
     check_agree,
     check_claim,
+    check_no_gap,
     check_whole,
     read_facts,
     read_rows,
@@ -293,7 +294,9 @@ def read_run(folder: Path) -> Record:
     if "rounds" in summary:
         check_whole(folder, rows, summary["rounds"])
     check_agree(folder, rows, summary)
-    return Record(folder, read_facts(folder), rows, summary)
+    facts = read_facts(folder)
+    check_no_gap(folder, rows, facts)
+    return Record(folder, facts, rows, summary)
 
 
 def read_comparison(out: Path) -> Comparison:
@@ -313,6 +316,7 @@ def read_comparison(out: Path) -> Comparison:
             outcomes.append(Outcome(entry.label, seed, rows, summary))
             facts = read_facts(run)
             check_belongs(run, facts, suite, entry, seed)
+            check_no_gap(run, rows, facts)
             config = facts.get("config", {})
             if (found := config.get("data")) is not None:
                 data.setdefault(found, run)

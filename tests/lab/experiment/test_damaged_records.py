@@ -184,6 +184,7 @@ def test_a_comparison_that_is_damaged_is_refused(tmp_path):
     unseen = (run / "rows.csv").read_text().splitlines()
     start = unseen[1].split(",")
     damages += [(run / "rows.csv", "\n".join([*unseen[:2], ""]))]  # cut off
+    damages += [(run / "rows.csv", "\n".join([*unseen[:2], *unseen[3:], ""]))]  # without its middle
     damages += [(run / "rows.csv", "\n".join([unseen[0], ",".join([start[0], "", "", *start[3:]]), ""]))]
     accepted = []
     for path, content in damages:
