@@ -45,7 +45,12 @@ class MessageError(MpicompError):
 
 
 class DivergedError(MpicompError):
-    """The iterates of a run, or the numbers to be sent, are not finite or grow without bound."""
+    """The iterates of a run, or the numbers to be sent, are not finite or grow without bound.
+
+    so_far  the list of the rows of ``run``; None of other calls
+    """
+
+    so_far: Any = None
 
 
 class CountError(MpicompError):

@@ -14,7 +14,7 @@ from typing import Any
 
 from mpicomp import kernels
 from mpicomp.base.checks import as_integer, as_seed, as_switch, as_workers
-from mpicomp.base.errors import ConfigError, MpicompError, keeping
+from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, keeping
 from mpicomp.base.files import as_path_or_none
 from mpicomp.base.given_arrays import as_array
 from mpicomp.base.units import one_line
@@ -140,7 +140,8 @@ def run(
     act on the process, on all ranks: the caller's handler is called or, without one, the default action is
     taken.  In one process before the first round, an interrupt, SIGTERM and SIGHUP act at once.
 
-    Raises an ``MpicompError`` on every rank alike; the record of a run that diverged is kept in ``out``.
+    Raises an ``MpicompError`` on every rank alike.  ``so_far`` of a ``DivergedError`` is the list of rows,
+    and the record of a run that diverged is kept in ``out``.
     """
     method, problem = as_method(method), as_problem(problem)
     if not isinstance(method, Method) or not isinstance(problem, Problem):
@@ -201,6 +202,9 @@ def run(
                 if status == "interrupted":
                     asked.agree(t)
                 return result
+            except DivergedError as error:
+                error.so_far = t.ask_server(lambda: session.recorder.rows)
+                raise
             finally:
                 session.recorder.close()
                 clear_cached_draws()  # draws that lie on a device

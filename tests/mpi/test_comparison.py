@@ -60,7 +60,7 @@ def content(comparison: Comparison) -> str:
 
 
 def test_a_comparison_is_the_same_here_and_in_one_process(tmp_path, monkeypatch):
-    """On every rank; and once more when it is resumed, which runs nothing again."""
+    """On every rank, in memory too; and once more when it is resumed, which runs nothing again."""
     from mpi4py import MPI
 
     suite, asked = parse_suite(SUITE), []
@@ -68,7 +68,7 @@ def test_a_comparison_is_the_same_here_and_in_one_process(tmp_path, monkeypatch)
     here = compare(suite, folder)
     again = compare(suite, folder, resume=True, progress=lambda *seen: asked.append(seen))
     assert not asked
-    digests = {content(here), content(again)}
+    digests = {content(here), content(again), content(compare(suite, None))}
     assert {o.summary["ranks"] for o in here.outcomes if o.label == "GD"} == {launched_ranks()}
     assert [o.summary["status"] for o in here.outcomes if o.label == "too far"] == ["diverged"] * 2
     if launched_rank() == 0:

@@ -274,7 +274,7 @@ class _Job:
             self.outcomes.append(Outcome(entry.label, seed, done.rows, done.summary()))
         except DivergedError as error:
             summary = {"status": "diverged", "error": str(error)}
-            self.outcomes.append(Outcome(entry.label, seed, [], summary))
+            self.outcomes.append(Outcome(entry.label, seed, error.so_far or [], summary))
             if folder is not None:
                 self.control.ask_server(partial(write_json, folder / "summary.json", summary))
 

@@ -12,7 +12,7 @@ import pytest
 
 import mpicomp
 from mpicomp import EF21, GD, MARINA, DCGDPlus, RandK, TopK
-from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.errors import ConfigError, DivergedError, RecordError
 from mpicomp.lab.experiment import compare as comparing
 from mpicomp.lab.experiment.report import picture_of_runs
 from mpicomp.lab.experiment.suite_file import parse_suite
@@ -105,6 +105,17 @@ def test_its_table_and_its_frame(comparison):
     assert set(zip(frame["label"], frame["seed"], strict=True)) == {
         (label, seed) for label in METHODS for seed in (0, 1)
     }
+
+
+def test_a_run_that_diverged_has_its_rows_in_memory_as_in_a_folder(tmp_path):
+    methods, settings = {"far": GD(gamma=1000.0)}, {"workers": 2, "rounds": 20, "every": 1}
+    here = mpicomp.compare(methods, QUADRATICS, **settings)
+    kept = mpicomp.compare(methods, QUADRATICS, **settings, out=tmp_path)
+    assert [row.round for row in here.outcomes[0].rows] == [0, 1, 2, 3]
+    assert content(here) == content(kept)
+    with pytest.raises(DivergedError) as caught:
+        mpicomp.run(methods["far"], QUADRATICS, workers=2, rounds=20, every=1)
+    assert [row.f for row in caught.value.so_far] == [row.f for row in here.outcomes[0].rows]
 
 
 def test_the_frame_of_a_run(run, tmp_path):
