@@ -129,13 +129,16 @@ def classes_of_ones_own(known: object) -> set[type]:
 
 
 def code_of(*known: object) -> dict[str, str]:
-    """A hash of the code of each file that has one of the ``classes_of_ones_own``, by the file's name.
+    """A hash of the code of each file that has one of the ``classes_of_ones_own``, or a base class of one.
 
-    Blank lines and lines of comments do not change it, nor does the version of Python.  Files of one name
-    have one hash together.  Files that such a file imports are not in it.
+    The hashes are by the file's name; files of this package and of Python have none.  Blank lines and lines
+    of comments do not change one, nor does the version of Python.  Files of one name have one hash together.
+    Other files that such a file imports are not in it.
     """
     classes = set().union(*map(classes_of_ones_own, known))
-    files = {getattr(sys.modules.get(cls.__module__), "__file__", None) or "" for cls in classes}
+    modules = {base.__module__ for cls in classes for base in cls.__mro__}
+    own = {name for name in modules if name.partition(".")[0] not in {"mpicomp", *sys.stdlib_module_names}}
+    files = {getattr(sys.modules.get(name), "__file__", None) or "" for name in own}
     code: dict[str, bytes] = {}
     for file in map(Path, sorted(filter(os.path.isfile, files))):
         with suppress(OSError):

@@ -222,6 +222,21 @@ def test_the_hash_of_code_is_that_of_its_lines(here):
     assert hashes[0] == hashes[1] != hashes[2] and len(hashes) == 3
 
 
+def test_the_code_of_base_classes_is_hashed_too(here):
+    """Where they are in files of their own: an edit there was not named at a resume."""
+    (here / "heir.py").write_text(
+        "from dataclasses import dataclass\nfrom mine import First\n\n"
+        "@dataclass(frozen=True)\nclass Second(First):\n    pass\n"
+    )
+    known = parse_compressor("./heir.py:Second(k=2)")
+    before = code_of(known)
+    with open(here / "mine.py", "a") as file:
+        file.write("A = 1\n")
+    after = code_of(known)
+    assert set(before) == set(after) == {"heir.py", "mine.py"}
+    assert [name for name in before if before[name] != after[name]] == ["mine.py"]
+
+
 def test_files_of_one_name_have_one_hash(here):
     """Of the two hashes one was kept."""
     known, files = [], [here / folder / "own.py" for folder in "ab"]
