@@ -6,6 +6,7 @@ import operator
 import sys
 from collections.abc import Callable
 from fractions import Fraction
+from inspect import iscoroutinefunction
 from math import inf
 from numbers import Real
 from typing import Any
@@ -31,6 +32,11 @@ def plain_value(value: Any) -> Any:
     if isinstance(value, np.integer):
         return int(value)
     return float(value) if isinstance(value, np.floating | Fraction) else value
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether a call of ``function`` gives a coroutine, which nobody awaits: it does nothing."""
+    return iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
 
 
 def _is_number(value: Any) -> bool:

@@ -14,6 +14,7 @@ from html import escape
 from time import perf_counter
 from typing import Any
 
+from mpicomp.base.checks import is_async
 from mpicomp.base.errors import ConfigError
 from mpicomp.runtime.record import Row
 
@@ -36,9 +37,12 @@ def shown(progress: Any, state: Callable[..., tuple[int, int, str]]) -> Iterator
 
     Raises ``ConfigError`` for any other ``progress``.
     """
-    if not (progress is None or isinstance(progress, bool) or callable(progress)):
-        raise ConfigError(f"progress={progress!r}; allowed: True, False, None, or a function.")
-    if callable(progress):
+    called = callable(progress) and not is_async(progress)
+    if not (called or progress is None or isinstance(progress, bool)):
+        raise ConfigError(
+            f"progress={progress!r}; allowed: True, False, None, or a function, not an async one."
+        )
+    if called:
         yield progress
     elif in_notebook() if progress is None else progress:
         bar = Bar()

@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
-from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 
 from mpicomp import kernels
-from mpicomp.base.checks import as_integer, as_seed, as_switch, as_workers
+from mpicomp.base.checks import as_integer, as_seed, as_switch, as_workers, is_async
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, keeping
 from mpicomp.base.files import as_path_or_none
 from mpicomp.base.given_arrays import as_array
@@ -154,7 +153,7 @@ def run(
     limits = Limits(rounds, target_grad_norm_sq, hold, max_bytes, max_seconds)
     observation = Observation(every, at, observe)
     limits.check_observed(observation)
-    if callback is not None and (not callable(callback) or iscoroutinefunction(callback)):
+    if callback is not None and (not callable(callback) or is_async(callback)):
         raise ConfigError(
             f"callback={callback!r}; allowed: a function of (round, row, x), not an async one, or None."
         )

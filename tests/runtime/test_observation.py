@@ -284,11 +284,17 @@ def test_an_error_of_a_callback_ends_the_run():
 
 
 def test_a_callback_that_nobody_would_await_is_refused():
-    async def never_called(round, row, x):
+    async def never_called(*args):
         raise AssertionError("not reached")
 
-    with pytest.raises(ConfigError, match="not an async one"):
-        run(callback=never_called)
+    class Called:
+        async def __call__(self, *args):
+            raise AssertionError("not reached")
+
+    for name in ("callback", "progress"):
+        for asynchronous in (never_called, Called()):
+            with pytest.raises(ConfigError, match=f"^{name}=.*, not an async one"):
+                run(**{name: asynchronous})
 
 
 # --- the starting point ---
