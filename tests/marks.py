@@ -18,7 +18,7 @@ JOBS = (
     "images/test_training.py::test_on_two_ranks_the_model_is_the_same",
     "images/test_training.py::test_two_ranks_refuse_a_folder_with_a_model_in_one_line",
     "kernels/test_store.py::test_ranks_forgo_the_kernels_together_and_say_so_once",
-    "lab/bench/test_serving.py::test_a_dimension_that_a_method_cannot_take_is_named_without_a_traceback",
+    "lab/bench/test_serving.py::test_an_error_of_all_ranks_is_the_last_line_and_what_mpirun_says_is_left_out",
     "lab/bench/test_serving.py::test_rounds_are_timed_by_all_ranks_that_may_average",
     "lab/bench/test_train.py",
     "lab/cli/test_cli.py::test_each_task_of_an_array_has_a_seed_and_a_folder_of_its_own",

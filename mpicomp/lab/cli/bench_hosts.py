@@ -120,7 +120,11 @@ def bench_link(
 @_links
 @_one_host
 @click.option(
-    "--d", "dimensions", type=Listed(Count()), default="1e5,1e6", help="Dimensions of the gradients."
+    "--d",
+    "dimensions",
+    type=Listed(Count()),
+    default="1e5,1e6",
+    help="Dimensions of the gradients, multiples of 1000.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def bench_serving(

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from mpicomp.base.errors import ConfigError
+from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.lab.bench.figures import draw_traffic
-from mpicomp.lab.bench.serving.compare import table
+from mpicomp.lab.bench.job import rows_of
+from mpicomp.lab.bench.serving.compare import table, time_averaging
 from mpicomp.lab.bench.serving.traffic import traffic
 from tests.support.launching import mpicomp
 
@@ -44,12 +45,20 @@ def test_fewer_than_two_ranks_or_a_rank_without_a_block_are_refused(workers, d):
         next(traffic(workers, d))
 
 
-def test_a_dimension_that_a_method_cannot_take_is_named_without_a_traceback():
-    """ARC-Top-K's matrices are 250 wide."""
-    done = mpicomp("bench", "serving", "--ranks", "2", "--links", "", "--d", "100")
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "\nmpicomp: width=250 does not divide the dimension d=100" in done.stderr
-    assert "prterun" not in done.stderr  # which would say below it that a rank has failed
+@pytest.mark.parametrize(("d", "nearest"), [(100, 1000), (1600, 2000)])
+def test_a_dimension_that_a_method_cannot_take_is_refused_before_any_is_timed(d, nearest):
+    """By a parameter of ARC-Top-K or PowerSGD, which the user had not given, and after other methods."""
+    with pytest.raises(ConfigError, match=rf"^d={d}; allowed: multiples of 1000, .* nearest is {nearest}\.$"):
+        next(time_averaging([1000, d], 2, [None]))
+
+
+def test_an_error_of_all_ranks_is_the_last_line_and_what_mpirun_says_is_left_out():
+    rows = rows_of("serving.rank", {"dimensions": [100], "repeats": 1}, 2, None, "averaging on 2 ranks")
+    with pytest.raises(MpicompError) as caught:
+        list(rows)
+    first, last = str(caught.value).splitlines()
+    assert first == "averaging on 2 ranks ended with 1."
+    assert last.startswith("mpicomp: width=250 does not divide the dimension d=100")
 
 
 def test_rounds_are_timed_by_all_ranks_that_may_average():

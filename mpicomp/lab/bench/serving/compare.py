@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import human_bytes, human_rate
 from mpicomp.lab.bench.hosts import Hosts
 from mpicomp.lab.bench.job import rows_of
 from mpicomp.lab.experiment.tables import markdown_table
+
+ROWS = 1000  # of PowerSGD's matrices in ``rank.METHODS``; those of ARC-Top-K are 250 wide
 
 
 def time_averaging(
@@ -17,8 +20,15 @@ def time_averaging(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of ``rank.measure`` with each of the ``rates`` of links; None: all ranks on this host.
 
-    Raises ``ConfigError`` where hosts cannot be made, and ``MpicompError`` if the ranks fail.
+    Raises ``ConfigError`` where hosts cannot be made, and for a dimension that a method cannot take; and
+    ``MpicompError`` if the ranks fail.
     """
+    for d in dimensions:
+        if d % ROWS:
+            raise ConfigError(
+                f"d={d}; allowed: multiples of {ROWS}, which are matrices of whole rows. The nearest is "
+                f"{max(1, round(d / ROWS)) * ROWS}."
+            )
     asked = {"dimensions": list(dimensions), "repeats": repeats}
     for rate in rates:
         with nullcontext() if rate is None else Hosts(ranks, rate) as hosts:
