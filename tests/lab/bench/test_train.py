@@ -252,13 +252,14 @@ def test_a_panel_for_each_model_and_place_and_a_number_at_each_curve(torch):
 
 
 def test_where_every_first_seed_diverged_there_is_no_figure(torch, tmp_path, monkeypatch):
-    """And where one model has scores, the other one has no panel."""
+    """Not even an old one.  And where one model has scores, the other one has no panel."""
     from mpicomp.lab.bench.figures import draw_training
     from mpicomp.lab.bench.train import report
 
     monkeypatch.setattr(report, "tables", lambda rows: "")
     row = {"label": "DDP", "model": "cnn", "d": 9, "rate": None, "ranks": 4, "target": 0.85}
     row |= {"reached": False, "seconds": 2.0, "curve": []}
+    (tmp_path / "train.png").touch()
     publish([row], tmp_path)
     assert (tmp_path / "train.md").exists() and not (tmp_path / "train.png").exists()
     scored = row | {"model": "transformer", "curve": [(1.0, 40, 3.0), (2.0, 80, 2.5)]}

@@ -8,7 +8,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from mpicomp.base.files import write_text
+from mpicomp.base.errors import RecordError
+from mpicomp.base.files import os_errors_as, write_text
 from mpicomp.base.units import human_bytes
 from mpicomp.lab.bench.figures import place
 from mpicomp.lab.experiment.tables import markdown_table
@@ -19,6 +20,8 @@ OVER = ("× DDP", "× best of torch")  # the columns of ``_over``
 def publish(rows: Sequence[dict[str, Any]], folder: Path, said: str = "") -> None:
     """Write train.jsonl and train.md into ``folder``, and train.png if trainings to a target have a score.
 
+    Without a score there is no figure, not even an old one.
+
     said  a text to add below the tables
     """
     write_text(folder / "train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
@@ -28,6 +31,9 @@ def publish(rows: Sequence[dict[str, Any]], folder: Path, said: str = "") -> Non
         from mpicomp.lab.experiment.canvas import save
 
         save(draw_training(trained), folder / "train.png")
+    else:
+        with os_errors_as(RecordError, f"cannot remove {folder}/train.png"):
+            (folder / "train.png").unlink(missing_ok=True)
 
 
 def tables(rows: Sequence[dict[str, Any]]) -> str:
