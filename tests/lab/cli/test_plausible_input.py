@@ -233,6 +233,21 @@ def test_a_script_that_is_not_there_is_refused_once(first, tmp_path, monkeypatch
     assert str(done.exception).startswith(f"no such file: {first}. launch runs a script, as in ")
 
 
+@pytest.mark.parametrize("words", [["nosuch"], ["nosuch.train"], ["./train.py"], []])
+def test_a_module_that_is_not_there_is_refused_once(words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    started = []
+    monkeypatch.setattr("mpicomp.lab.cli.work.launch", lambda ranks, *_, **__: started.append(ranks))
+    done = CliRunner().invoke(cli, ["launch", "--ranks", "2", "-m", *words])
+    assert isinstance(done.exception, ConfigError)
+    assert str(done.exception).startswith(f"no module {''.join(words)!r} on Python's path or in the current")
+    (tmp_path / "nosuch").mkdir()
+    (tmp_path / "nosuch" / "train.py").touch()
+    for there in ("nosuch.train", "mpicomp", "timeit", "json.tool"):
+        CliRunner().invoke(cli, ["launch", "--ranks", "2", "-m", there])
+    assert started == [2] * 4
+
+
 TAKE_A_FOLDER = {
     "load": mpicomp.load,
     "run": lambda folder: mpicomp.run(GD(), Quadratics(d=9), workers=2, rounds=3, out=folder),
