@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from mpicomp.base.cores import cores
+from mpicomp.base.errors import ConfigError
 from mpicomp.base.interpreter import interpreter
 
 PACKAGE = "mpicomp.kernels.compiled"
@@ -63,8 +64,11 @@ def _plain_numba() -> Any:
     """numba, imported without colours unless the user chose some, and settled in its configuration.
 
     Where colorama is installed, colours end each process with an escape code on standard output, which
-    mpirun writes into files too.
+    mpirun writes into files too.  Raises ``ConfigError`` for a number of threads that numba cannot take.
     """
+    given = os.environ.get("NUMBA_NUM_THREADS", "1")
+    if not given.isdecimal() or int(given) < 1:
+        raise ConfigError(f"NUMBA_NUM_THREADS={given}; allowed: a positive integer. Or unset it.")
     plain = "numba" not in sys.modules and not {"NUMBA_COLOR_SCHEME", _NO_COLOURS} & os.environ.keys()
     if plain:
         os.environ[_NO_COLOURS] = "1"

@@ -129,6 +129,20 @@ except ConfigError as error:
     assert refused in run_python("import mpicomp\n" + code, MPICOMP_NUM_THREADS="0")
 
 
+@pytest.mark.parametrize("given", ["0", "-1", "x", "1.5", ""])
+def test_threads_of_numba_that_it_cannot_take_are_refused_in_one_line(given):
+    """numba raised a ``ValueError`` as it was imported, or warned with a traceback."""
+    code = "import mpicomp; mpicomp.run('gd', 'quadratics(d=5000)', workers=2, rounds=1)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"NUMBA_NUM_THREADS": given},
+    )
+    said = f"NUMBA_NUM_THREADS={given}; allowed: a positive integer. Or unset it."
+    assert done.stderr.splitlines()[-1] == f"mpicomp.base.errors.ConfigError: {said}"
+
+
 # --- loading ---
 
 
