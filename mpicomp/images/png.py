@@ -122,6 +122,8 @@ def _rows(data: bytes, width: int, height: int, channels: int, interlaced: bool)
             f"is damaged: its {len(data)} bytes of data are not those of {width} x {height} pixels. "
             "Get the file again"
         )
+    if more := len(inflate.unused_data):
+        raise ValueError(f"holds {more} bytes after its compressed pixels, in IDAT. Save the image anew")
     return found
 
 

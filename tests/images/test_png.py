@@ -176,6 +176,13 @@ def test_data_of_another_size_are_refused(tmp_path):
     assert "a filter that PNG does not have" in refusal(tmp_path, image(zlib.compress(b"\5" + rows[1:])))
 
 
+@pytest.mark.parametrize("more", [b"\0", b"text", zlib.compress(bytes(110))], ids=["zero", "text", "twice"])
+def test_bytes_after_the_data_are_refused(more, tmp_path):
+    """IDAT holds one stream of zlib, by the specification; libpng warns of more, and Pillow drops it."""
+    text = refusal(tmp_path, image(zlib.compress(bytes(110)) + more))
+    assert text == f"holds {len(more)} bytes after its compressed pixels, in IDAT. Save the image anew."
+
+
 def test_sizes_that_the_data_cannot_have_take_no_memory(tmp_path, monkeypatch):
     """No byte of deflate makes more than 1032; within that, 1 MB of rows at most for each KB."""
     inflated = []
