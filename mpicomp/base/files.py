@@ -65,10 +65,11 @@ def os_errors_as(kind: type[MpicompError], what: str) -> Iterator[None]:
         raise kind(f"{what}: {error.strerror}.") from None
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, new: bool = False) -> None:
     """Write ``content`` under a temporary name, flush it to the disk, and rename it into place.
 
-    Creates the folder if needed.  Raises ``RecordError``, naming the file, if it cannot be written.
+    Creates the folder if needed.  Raises ``RecordError``, naming the file, if it cannot be written, or if it
+    is to be ``new`` and is there: of two processes that write it at once, one is refused.
     """
     # Random, not the process number: processes on other hosts or in other containers may share it.
     begin = path.name.encode(errors="ignore")[:200].decode(errors="ignore")  # a name has 255 bytes at most
@@ -79,11 +80,22 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
+        if new:
+            _claim(path)
         os.replace(temporary, path)
     except OSError as error:
+        raise RecordError(f"cannot write {path}: {error.strerror}.") from None
+    finally:
         with suppress(OSError):
             temporary.unlink()
-        raise RecordError(f"cannot write {path}: {error.strerror}.") from None
+
+
+def _claim(path: Path) -> None:
+    """Make an empty file, where hard links need not be known.  Raises ``RecordError`` if it is there."""
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        raise RecordError(f"{path} is already there. Choose another name.") from None
 
 
 def refuse_unwritable(folder: Path) -> None:
@@ -163,9 +175,9 @@ def check_own(path: Path) -> None:
         )
 
 
-def write_text(path: Path, content: str) -> None:
-    """Write a text file in UTF-8, atomically; a file name in it that is not UTF-8 keeps its bytes."""
-    write_atomically(path, content.encode(errors="surrogateescape"))
+def write_text(path: Path, content: str, new: bool = False) -> None:
+    """``write_atomically`` a text in UTF-8; a file name in it that is not UTF-8 keeps its bytes."""
+    write_atomically(path, content.encode(errors="surrogateescape"), new)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -90,10 +90,10 @@ def write_images(stacks: list[Stack], out: Path) -> list[Path]:
     elif name.endswith(".npy"):
         buffer = io.BytesIO()
         np.save(buffer, pixels, allow_pickle=False)
-        write_atomically(out, buffer.getvalue())
+        write_atomically(out, buffer.getvalue(), new=True)
     else:
         head = bytes([0, 0, UNSIGNED_BYTE, 3]) + struct.pack(">3I", *pixels.shape)
-        write_atomically(out, head + pixels.tobytes())
+        write_atomically(out, head + pixels.tobytes(), new=True)
     return [out]
 
 

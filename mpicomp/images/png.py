@@ -132,10 +132,13 @@ def _text(name: bytes) -> str:
 
 
 def write_png(path: Path, pixels: NDArray[np.uint8]) -> None:
-    """Write (height, width), grey, or (height, width, 3).  Raises ``RecordError`` if it cannot be written."""
+    """Write (height, width), grey, or (height, width, 3), to a new file.
+
+    Raises ``RecordError`` if it is there, or cannot be written.
+    """
     with needed_by("PNG", "images"):
         from PIL import Image
 
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, format="PNG", optimize=True)
-    write_atomically(path, buffer.getvalue())
+    write_atomically(path, buffer.getvalue(), new=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -53,6 +54,25 @@ def test_a_file_has_the_permissions_that_open_would_give(umask, tmp_path):
     finally:
         os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~umask
+
+
+def test_of_two_that_write_a_new_file_at_once_one_is_refused(tmp_path):
+    """Both had found the name free, before work that takes minutes; and the last one won."""
+    path = tmp_path / "file"
+
+    def write(letter: bytes) -> bytes | None:
+        try:
+            write_atomically(path, letter * 1000, new=True)
+            return letter * 1000
+        except RecordError as error:
+            assert str(error) == f"{path} is already there. Choose another name."
+            return None
+
+    for _ in range(20):
+        with ThreadPoolExecutor(4) as pool:
+            (written,) = filter(None, pool.map(write, (b"a", b"b", b"c", b"d")))
+        assert path.read_bytes() == written and list(tmp_path.iterdir()) == [path]
+        path.unlink()
 
 
 def test_what_could_not_be_written_leaves_nothing(tmp_path):

@@ -127,7 +127,7 @@ def compress(source: str, archive: Path, model: Path) -> None:
     _refuse_output(archive)
     stacks = read_images(source)
     content, sizes = compressed(stacks, ImageModel.load(model).integers())
-    write_atomically(archive, content)
+    write_atomically(archive, content, new=True)
     count, pixels = sum(len(s.pixels) for s in stacks), sum(s.pixels.size for s in stacks)
     click.echo(
         f"{archive}: {count} images, {pixels} bytes of pixels in {len(content)}, "
@@ -194,4 +194,4 @@ def score(inside: str, outside: str, local: Path, full: Path, training: str | No
         for name, values in ((inside, [s.inside for s in found]), (outside, [s.outside for s in found])):
             rows = zip(*(v.tolist() for v in values), strict=True)
             writer.writerows([name, i, *map(repr, row)] for i, row in enumerate(rows))
-        write_text(out, table.getvalue())
+        write_text(out, table.getvalue(), new=True)
