@@ -12,6 +12,7 @@ from zlib import crc32
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.files import write_atomically
+from mpicomp.base.given_arrays import ADDRESS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,9 +73,10 @@ def plain_title(title: str) -> str:
 def drawable(text: str) -> str:
     """Make any ``text`` fit for a figure: replace characters that cannot be drawn, and cut a long text.
 
-    A cut text gets its length and a checksum, so that different texts still differ in the figure.
+    Addresses of objects, which are others each time, are left out.  A cut text gets its length and a
+    checksum, so that different texts still differ in the figure.
     """
-    plain = text.encode(errors="replace").decode()  # matplotlib refuses a lone surrogate
+    plain = ADDRESS.sub("", text).encode(errors="replace").decode()  # matplotlib refuses a lone surrogate
     # No font has a control character, and matplotlib's complaints of it would reach the user's terminal.
     plain = re.sub(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], plain)
     with suppress(ImportError, ValueError):  # ``blank_figure`` says what matplotlib lacks

@@ -250,6 +250,8 @@ def _draw_problem(panels: Sequence[Axes], picture: Picture, labels: list[str]) -
         raise RecordError(
             "there is nothing to draw: no run has an error above 0. Methods with error feedback have one."
         )
+    if not any(np.isfinite(heights(row)) for rows in drawn for row in rows):
+        raise RecordError(f"there is nothing to draw: all values of {picture.y} are beyond {FARTHEST:g}.")
     spans = {
         name: _draw_panel(axes, picture, known[name][1], heights, labels)
         for axes, name in zip(panels, picture.x, strict=True)

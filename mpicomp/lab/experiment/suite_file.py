@@ -46,6 +46,7 @@ from typing import Any, TypeVar
 
 from mpicomp.base.checks import as_workers, check_choice
 from mpicomp.base.errors import ConfigError, check_known
+from mpicomp.base.given_arrays import ADDRESS
 from mpicomp.compressors import Lossless
 from mpicomp.lab.experiment.suite import AXES, Entry, Suite, X
 from mpicomp.methods import Method
@@ -223,7 +224,7 @@ def _suite(problem: Problem, entries: tuple[Entry, ...], settings: dict[str, Any
     }
     in_them = {f.name for record in (Limits, Observation) for f in fields(record)}
     given = {key: value for key, value in settings.items() if key not in in_them}
-    given = {"title": to_text(problem)} | given | lists
+    given = {"title": ADDRESS.sub("", to_text(problem))} | given | lists
     given |= {"limits": _limits(settings), "observation": _observation(settings)}
     if isinstance(x0 := given.get("x0"), list):
         given["x0"] = tuple(x0)

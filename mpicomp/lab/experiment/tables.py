@@ -113,9 +113,10 @@ def notes(lines: Sequence[Line], suite: Suite) -> list[str]:
 
 
 def markdown(lines: list[Line], suite: Suite) -> str:
-    """The table in Markdown, under the suite's title."""
+    """The table in Markdown, under the suite's title, if it is not empty."""
+    title = _in_one_line(suite.title)
     body = markdown_table(header(suite), [cells(line, suite) for line in lines])
-    return f"### {_in_one_line(suite.title)}\n\n{body}\n\n{_in_one_line(' '.join(notes(lines, suite)))}\n"
+    return f"### {title}\n\n" * bool(title) + f"{body}\n\n{_in_one_line(' '.join(notes(lines, suite)))}\n"
 
 
 def markdown_table(head: list[str], rows: list[list[str]]) -> str:

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +38,7 @@ from mpicomp.lab.experiment.report import picture_of, picture_of_runs, plot_file
 from mpicomp.lab.experiment.styling import STYLES, X, Y, as_look
 from mpicomp.lab.experiment.suite import AXES
 from mpicomp.problems import MLP, LeastSquares, Logistic, Quadratics
+from tests.support.own_file import Centre, Distance
 
 REPORT = "mpicomp.lab.experiment.report"
 QUADRATICS = Quadratics(d=20)
@@ -375,6 +376,46 @@ def test_every_axis_is_drawn_and_has_a_label(comparison, y, tmp_path):
         axes = (with_error if y == "error" else comparison).plot(x=x, y=y, style="paper")
         assert axes.get_xlabel() and "$" in axes.get_ylabel()
     axes.figure.savefig(tmp_path / "one.png")
+
+
+@dataclass(frozen=True)
+class Steep(Centre):
+    """Values beyond those that matplotlib can put ticks on."""
+
+    def objective(self, i, n):
+        return SteepDistance(np.full(self.d, float(i)))
+
+
+class SteepDistance(Distance):
+    def value(self, x):
+        return 1e203 * (1 + super().value(x))
+
+
+def test_no_empty_panel_is_drawn_of_values_too_large_for_an_axis():
+    run = mpicomp.run(GD(gamma=0.1), Steep(), workers=2, rounds=20)
+    with pytest.raises(RecordError, match=r"^there is nothing to draw: all values of f are beyond 1e\+200"):
+        run.plot(y="f")
+    assert run.plot(y="gradient").lines
+
+
+class Nameless(mpicomp.Problem):
+    """No dataclass: its text has its address."""
+
+    def dimension(self):
+        return 3
+
+    def objective(self, i, n):
+        return Distance(np.zeros(3))
+
+
+def test_no_figure_or_table_is_titled_with_an_address():
+    problem = Nameless()
+    assert " at 0x" in repr(problem)
+    compared = mpicomp.compare([GD(gamma=0.1)], problem, workers=2, rounds=20)
+    run = mpicomp.run(GD(gamma=0.1), problem, workers=2, rounds=20)
+    drawn = [one.plot().get_title(loc="left") for one in (compared, run)]
+    assert {" ".join(title.split()) for title in drawn} == {f"<{__name__}.Nameless object>, 2 workers"}
+    assert compared.suite.title == f"<{__name__}.Nameless object>"
 
 
 def test_no_empty_panels_are_drawn_of_methods_without_error_feedback(comparison):

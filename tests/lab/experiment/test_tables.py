@@ -159,6 +159,11 @@ def test_a_line_break_in_a_label_or_title_does_not_end_a_row_of_the_table():
     assert head.count("|") == first.count("|") + 2 and not blank  # two are of \\|∇f\\|²
 
 
+def test_an_empty_title_is_no_heading():
+    compared = mpicomp.compare([GD()], "quadratics(d=20)", workers=2, rounds=5, title=" ")
+    assert compared.table().startswith("| method | step size |")
+
+
 def test_phases_are_a_line_for_each_rank(done):
     _, comparison = done
     drawn = phases_table(comparison.outcomes[0].summary)
