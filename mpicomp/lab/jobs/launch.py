@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, gettempdir
 from threading import Thread
 from types import FrameType
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 from mpicomp.base.errors import ConfigError, MpicompError
 from mpicomp.base.interpreter import interpreter
@@ -113,19 +113,20 @@ class _Job:
             start_new_session=True,
             preexec_fn=partial(_when_we_die, end),
         )
-        self._copiers: dict[int, Thread] = {}  # by what they read
+        self._copiers: dict[IO[bytes], Thread] = {}  # by what they read
         if self.mpirun.stdout is not None:
-            self._copy(stdout.pass_on, self.mpirun.stdout.fileno(), 1, self.failed)
+            self._copy(stdout.pass_on, self.mpirun.stdout, 1, self.failed)
         assert self.mpirun.stderr is not None
-        errors = self.mpirun.stderr.fileno()
-        self._copy(stderr.pass_on, errors, 2, lambda: bool(self.asked) or status.exists())
+        self._copy(stderr.pass_on, self.mpirun.stderr, 2, lambda: bool(self.asked) or status.exists())
         for number in (*ending(), signal.SIGUSR1):
             signal.signal(number, self._pass_on)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def _copy(self, pass_on: Callable[[int, int, Any], None], source: int, target: int, more: Any) -> None:
+    def _copy(
+        self, pass_on: Callable[[int, int, Any], None], source: IO[bytes], target: int, more: Any
+    ) -> None:
         """Call ``pass_on`` in a thread."""
-        self._copiers[source] = Thread(target=pass_on, args=(source, target, more), daemon=True)
+        self._copiers[source] = Thread(target=pass_on, args=(source.fileno(), target, more), daemon=True)
         self._copiers[source].start()
 
     def _finish_copies(self) -> None:
@@ -136,6 +137,8 @@ class _Job:
                 copier.join(_LEAVING)
                 if not select.select([source], [], [], 0)[0]:
                     break  # a process that has left the session may hold the pipe open
+            if not copier.is_alive():
+                source.close()
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGUSR1:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.support.launching import LIMIT, TESTS
+from tests.support.launching import LIMIT, TESTS, mpicomp
 
 NOISY = str(TESTS / "mpi" / "noisy.py")
 
@@ -53,3 +53,11 @@ def test_output_into_a_file_is_whole(tmp_path):
 def test_ranks_start_where_no_home_is_set():
     done = launched(1, "", "HOME")
     assert done.returncode == 0 and len(done.stdout.splitlines()) == 2, done.stderr
+
+
+def test_where_warnings_are_errors_none_is_left(tmp_path):
+    """Of the pipes that mpirun's output came through: they were never closed."""
+    script = tmp_path / "script.py"
+    script.write_text("print('done')")
+    done = mpicomp("launch", "--ranks", "2", str(script), PYTHONWARNINGS="error")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\ndone\n", "")
