@@ -32,7 +32,7 @@ def check_belongs(run: Path, facts: Mapping[str, Any], suite: Suite, entry: Entr
 
 def facts_of_tuning(suite: Suite, entry: Entry) -> dict[str, Any]:
     """What the tuning of ``entry`` depends on, in the form of a run's facts."""
-    config = suite.limits() | {"tune": list(entry.tune or ()), "seeds": list(suite.seeds_to_tune)}
+    config = suite.options() | {"tune": list(entry.tune or ()), "seeds": list(suite.seeds_to_tune)}
     return {"config": config | {"problem": repr(suite.problem)}, "asked": {"method": repr(entry.method)}}
 
 
