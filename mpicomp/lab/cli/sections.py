@@ -1,7 +1,4 @@
-"""The classes of the commands: an option is given once, and ``--help`` is in sections.
-
-Sections are options or commands under headings, and then examples.
-"""
+"""Print ``--help`` in sections: options or commands under headings, and then examples."""
 
 from __future__ import annotations
 
@@ -12,24 +9,6 @@ import click
 
 WHOLE = 1000  # characters: the help's first sentence is shown whole, in lines
 FURTHER = "Further"  # the heading of the options that no section names
-
-
-class Command(click.Command):
-    """A command that refuses an option that is given twice: click would take the last one.
-
-    Options that may be given several times are ``multiple``.  Those that exclude each other have one name.
-    """
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        _, _, given = self.make_parser(ctx).parse_args(list(args))
-        seen: dict[str | None, str] = {}
-        for option in (one for one in given if isinstance(one, click.Option) and not one.multiple):
-            if option.name in seen and not option.is_eager:
-                first, again = seen[option.name], option.opts[0]
-                wrong = "is given twice" if first == again else f"and {again} exclude each other"
-                raise click.UsageError(f"{first} {wrong}. Give one.", ctx)
-            seen[option.name] = option.opts[0]
-        return super().parse_args(ctx, args)
 
 
 class Sections:
@@ -56,7 +35,7 @@ class Sections:
                 formatter.write(f"{'':{formatter.current_indent}}{example}\n")
 
 
-class SectionedCommand(Sections, Command):
+class SectionedCommand(Sections, click.Command):
     """A command whose options stand in sections."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -68,16 +47,8 @@ class SectionedCommand(Sections, Command):
         self.write_sections(formatter, rows)
 
 
-class Group(click.Group):
-    """A group of such commands."""
-
-    command_class = Command
-
-
-class SectionedGroup(Sections, Group):
+class SectionedGroup(Sections, click.Group):
     """A group whose commands stand in sections."""
-
-    group_class = Group
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = {name: (name, command.get_short_help_str(WHOLE)) for name, command in self.commands.items()}

@@ -23,12 +23,6 @@ SUBMIT = ("submit", "--problem", "quadratics(d=20)", "--method", "diana(randk(k=
 RUN = ("run", "--problem", "quadratics(d=20, lam=0.1)", "--workers", "4", "--rounds", "20")
 
 
-def with_options(words, arguments):
-    """``words``, a command and options with a value each, with ``arguments`` in place of those they name."""
-    kept = (pair for pair in zip(words[1::2], words[2::2], strict=True) if pair[0] not in arguments)
-    return [words[0], *(word for pair in kept for word in pair), *arguments]
-
-
 def test_run_prints_the_outcome():
     done = mpicomp(*RUN, "--method", "diana(randk(k=2))")
     assert done.returncode == 0, done.stderr
@@ -116,7 +110,7 @@ def test_fetch_from_a_folder_refuses_what_is_not_the_set(tmp_path):
 )
 def test_bad_input_is_refused(arguments, text):
     with pytest.raises(MpicompError, match=re.escape(text)):
-        cli.main(with_options(RUN, arguments), standalone_mode=False)
+        cli.main([*RUN, *arguments], standalone_mode=False)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +122,7 @@ def test_bad_input_is_refused(arguments, text):
 )
 def test_a_refusal_is_one_clear_line(arguments, text):
     """Of the package, and of the command line."""
-    done = mpicomp(*with_options(RUN, arguments))
+    done = mpicomp(*RUN, *arguments)
     assert done.returncode not in (0, -11)
     assert text in done.stderr and "Traceback" not in done.stderr
 
@@ -219,7 +213,7 @@ def test_a_status_that_the_launcher_cannot_be_told_is_left_with(tmp_path):
 def test_what_cannot_be_submitted_is_refused(arguments, text, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MpicompError, match=re.escape(text)):
-        cli.main(with_options(SUBMIT, arguments), standalone_mode=False)
+        cli.main([*SUBMIT, *arguments], standalone_mode=False)
 
 
 def test_a_device_that_is_not_there_is_said_in_one_line():

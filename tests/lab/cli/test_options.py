@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import mpicomp
 from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.lab.cli import bench, cli, root
+from mpicomp.lab.cli import bench, root
 from mpicomp.lab.cli.options import RESUME
 from mpicomp.lab.cli.work import run as run_command
 from mpicomp.lab.cli.work import submit as submit_command
@@ -132,28 +132,3 @@ def test_benchmarks_on_ranks_take_those_that_a_launcher_has_started(started, wor
 def test_a_benchmark_of_no_model_is_refused():
     done = CliRunner().invoke(root.cli, ["bench", "train", "--d", "", "--no-transformer"])
     assert isinstance(done.exception, ConfigError) and "leaves nothing to train" in str(done.exception)
-
-
-TWICE = {
-    "plot . --x rounds --x bytes": "--x is given twice",
-    "run --problem quadratics(d=5) --method gd --seed 1 --method ef21": "--method is given twice",
-    "run --problem quadratics(d=5) --method gd --resume --resume-or-start": "--resume and --resume-or-start",
-    "bench serving --one-host --no-one-host": "--one-host is given twice",
-    "data fetch digits --from a --from b": "--from is given twice",
-    "images train x --kind local --kind full --out a": "--kind is given twice",
-    "launch --ranks 2 --ranks 3 train.py --epochs 1 --epochs 2": "--ranks is given twice",
-}
-
-
-@pytest.mark.parametrize("line", TWICE)
-def test_an_option_that_has_one_value_is_given_once(line):
-    """The last one had counted, without a word."""
-    done = CliRunner().invoke(cli, line.split())
-    assert done.exit_code == 2 and f"Error: {TWICE[line]}" in done.output
-    assert done.output.endswith(". Give one.\n")
-
-
-def test_an_option_that_lists_may_be_given_again_and_so_may_help():
-    line = "predict --problem quadratics(d=5) --method gd(gamma=1) --method agd(gamma=1)"
-    done = CliRunner().invoke(cli, [*line.split(), "-h", "-h"])
-    assert done.exit_code == 0 and done.output.startswith("Usage: cli predict")
