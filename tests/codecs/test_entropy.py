@@ -128,6 +128,11 @@ def test_a_rare_symbol_is_not_rounded_away():
     assert smoothed(counts)[2] == 1
 
 
+def test_a_smoothed_model_has_half_a_count_more_of_each():
+    assert smoothed(np.array([0, 1])) == (TOTAL // 4, 3 * TOTAL // 4)
+    assert smoothed(np.array([0, 0])) == (TOTAL // 2, TOTAL // 2)
+
+
 @fuzz
 @given(st.binary(max_size=60), st.integers(0, 50))
 def test_what_is_no_message_is_refused_or_decodes_to_the_right_shape(payload, count):

@@ -13,7 +13,7 @@ import mpicomp
 from mpicomp import DIANA, EF21, Aggregator, ConfigError, RandK, TopK
 from mpicomp.base.errors import RecordError
 from mpicomp.base.given_arrays import in_full
-from mpicomp.compressors import Contractive, Unbiased
+from mpicomp.compressors import Contractive, Identity, Unbiased
 from mpicomp.keys import Key
 
 
@@ -219,6 +219,13 @@ def test_an_omega_that_no_compressor_has_is_named(value):
         ConfigError, match=rf"omega\(10, 3\) = {value}; allowed: a finite number from 0 on\.$"
     ):
         mpicomp.run(DIANA(Noisy(value)), "quadratics(d=10)", workers=3, rounds=5)
+
+
+def test_an_omega_of_0_is_one():
+    one, other = (
+        mpicomp.run(DIANA(C), "quadratics(d=10)", workers=3, rounds=5) for C in (Noisy(0), Identity("f8"))
+    )
+    assert one.iterates_sha256 == other.iterates_sha256
 
 
 @pytest.mark.parametrize("compressor", [Unset(), Levelled()])

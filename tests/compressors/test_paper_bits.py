@@ -40,6 +40,7 @@ from mpicomp.compressors import (
     CodedGaps,
     Dithering,
     Identity,
+    Importance,
     Lazy,
     Natural,
     NaturalDithering,
@@ -95,6 +96,7 @@ X = np.arange(1.0, D + 1)
         (RotatedSign(3), 3 * (32 + 40)),
         (EDEN(4), 32 + 4 * 40),
         (EDEN(2, "inner_product"), 32 + 2 * 40),
+        (Importance(40, values="f8"), 32 * 40),  # all are kept
         (NaturalDithering(4), 32 + (1 + 3) * 40),  # 1 + ceil(log2(s + 1))
         (NaturalDithering(7), 32 + (1 + 3) * 40),
         (VaryingSteps(3 * sqrt(D)), 32 + 3 * 40),  # s = 3

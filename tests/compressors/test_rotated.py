@@ -170,6 +170,8 @@ def test_below_one_bit_a_part_of_the_coordinates_is_sent(scale):
         assert np.count_nonzero(value) <= kept.size
     assert abs(np.mean(counts) - 60) < 4 * sqrt(200 * 0.3 * 0.7 / 50)
     assert EDEN(0.3).alpha(d, 1) == 0.15
+    assert EDEN(1).alpha(d, 1) == EDEN(4).alpha(d, 1) == 0.5
+    assert EDEN(0.3).selects and not EDEN(1).selects
 
 
 def test_without_a_kept_coordinate_the_message_is_empty():

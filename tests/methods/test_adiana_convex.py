@@ -126,6 +126,24 @@ def test_mu_and_the_set_of_parameters_go_together():
     assert set(PARAMETERS) == {"original", "refined", "convex"}
 
 
+@pytest.mark.parametrize(("p", "twice_q"), [(0.25, 40), (0.125, 40 / 3), (1.0, 480)])
+def test_the_step_is_the_smaller_of_its_two_bounds(p, twice_q):
+    """ω = 3, so that α = 1/4; A = 3/n, and 2q = (40/3) (p/α) (1 + 2p/α)."""
+    for n in (1, 10, 10**4):
+        crowded = 1 / (4 * (3 / n) * 5 * (1 + twice_q))
+        assert PARAMETERS["convex"](3.0, 3.0, n).eta(HAND, p) == pytest.approx(min(1 / 6, crowded))
+    assert PARAMETERS["convex"](0.0, 0.0, 4).eta(HAND, p) == pytest.approx(1 / 6)
+
+
+@pytest.mark.parametrize(
+    ("omega", "p", "theta1"), [(0.1, 1.0, 4 / 19), (0.1, 0.25, 10 / 43), (9.0, 0.25, 10 / 103)]
+)
+def test_the_weights_of_a_round(omega, p, theta1):
+    """k = 3, and k_0 is 16, 10/p or 10 (1 + ω): θ1 = max{4, 5/(2p)}/(k + k_0), θ2 = 1/2, γ = η/(2 θ1)."""
+    weights = PARAMETERS["convex"](omega, omega, 4).weights(0.2, 0.0, p, 3)
+    assert weights == pytest.approx((theta1, 1 / 2, 0.1 / theta1, 1.0))
+
+
 @pytest.mark.parametrize("omega", [0.1, 3.0, 100.0])
 @pytest.mark.parametrize("n", [1, 10, 1000, 10**6])
 def test_p_is_as_large_as_the_smoothness_of_f_alone_allows(omega, n):

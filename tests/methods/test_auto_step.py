@@ -22,7 +22,7 @@ from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.problems import Problem
 from mpicomp.text.config import parse_method, to_text
 from tests.support.method_cases import METHOD_CASES
-from tests.support.trajectories import Entropy, Squares, gradients, squares, start
+from tests.support.trajectories import Entropy, Squares, gradients, rng, squares, start
 
 AUTO = [case.method for case in METHOD_CASES if case.method.may_adapt]
 FULL = [GD(), EF21(TopK(2)), EF21SGDM(TopK(2)), MARINA(RandK(3)), DIANA(Natural())]
@@ -90,6 +90,35 @@ def test_the_step_size_is_that_of_the_transcribed_rule(method, problem):
         assert np.allclose(loop.x, x - sent * loop.replica.g, rtol=1e-14, atol=1e-14)
     assert np.allclose(gammas, transcribed(slopes), rtol=1e-6)
     assert max(gammas) > 10 * gammas[0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_rule_is_the_transcribed_one_for_slopes_of_any_kind(seed):
+    """Stretches of nearly one slope, sudden and steep falls, slopes below -1 and above 1."""
+    draw, control = rng(seed), StepControl()
+    slopes = np.repeat(draw.choice([0.9, 0.8, 0.5, 0.01], 60), draw.integers(1, 90, 60))
+    slopes += 1e-5 * draw.normal(size=slopes.size)
+    odd = draw.random(slopes.size) < 0.02
+    slopes[odd] = draw.choice([-3.0, -0.8, 0.3, 2.0], odd.sum())
+    control.begin(2.0)
+    gammas = [control.gamma]
+    for slope in slopes:
+        control.update(slope)
+        gammas.append(control.gamma)
+    assert np.allclose(gammas, transcribed([2.0, *slopes]), rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("length", "gamma"), [(0.5, 0.02), (0.0, 0.01), (np.inf, 0.01), (np.nan, 0.01), (1e-120, 1e100)]
+)
+def test_the_first_step_and_a_slope_that_is_no_number(length, gamma):
+    """A slope that is NaN leaves γ; an infinite one is a rise of f, so γ is where a steep fall began."""
+    control = StepControl()
+    control.begin(length)
+    control.update(np.nan)
+    assert control == StepControl(gamma)
+    control.update(np.inf)
+    assert (control.gamma, control.ceiling, control.last) == (gamma * exp(-0.7), gamma, -1.0)
 
 
 @pytest.mark.parametrize("curvature", [1e-6, 1e-2, 1.0, 1e3, 1e8])

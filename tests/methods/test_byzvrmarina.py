@@ -217,9 +217,18 @@ def test_too_many_liars_are_refused(n, liars, bucket):
     with pytest.raises(
         ConfigError, match=rf"liars={liars} of {n} workers in .* fewer than half of the buckets"
     ):
-        mpicomp.run(method, Quadratics(d=5), workers=n, rounds=1)
+        resolved(method, 5, n)
     mpicomp.run(replace(method, rule="mean"), Quadratics(d=5), workers=n, rounds=1)
     mpicomp.run(replace(method, liars=0), Quadratics(d=5), workers=n, rounds=1)
+
+
+def test_too_many_liars_among_those_that_are_left_are_refused():
+    """Two of five; then a worker's rank is lost."""
+    method, x = resolved(ByzVRMARINA(RandK(1), None, 0.1, 0.5, "median", 2), 5, 5), np.zeros(5)
+    server, replica = method.server(x), method.replica(x)
+    method.server_step(server, replica, Key(0, 1, None, 5))
+    with pytest.raises(ConfigError, match="liars=2 of 4 workers"):
+        method.server_step(server, replica, Key(0, 1, None, 4))
 
 
 WRONG = [

@@ -15,7 +15,7 @@ from mpicomp.compressors import HardThreshold, Natural, PermK, RandK, Shrunk, To
 from mpicomp.methods import ADEF, EF14, EF21, EF21SGD2M, EF21SGDM, EFSGD, EControl, EF21Plus
 from tests.methods.test_steps import SHRINKING
 from tests.support.error_feedback import NOISY, sampler
-from tests.support.trajectories import L_TILDE, resolved, start
+from tests.support.trajectories import HAND, L_TILDE, resolved, start
 
 
 def test_the_total_error_is_that_of_what_was_held_back():
@@ -86,6 +86,14 @@ def test_steps(C, d, n, alpha):
     assert resolved(EF21Plus(C), d, n).gamma == resolved(EF21(C), d, n).gamma
     L_max = 3 if alpha == 1 else 5  # without compression L is enough
     assert resolved(EFSGD(C), d, n).gamma == pytest.approx(alpha / (10 * sqrt(3 * L_max)))
+
+
+def test_one_worker_needs_neither_L_max_nor_convexity():
+    nonconvex = replace(HAND, convex=False)
+    assert resolved(EFSGD(TopK(3)), 12, 1, nonconvex).gamma == pytest.approx(0.25 / (10 * 3))
+    assert resolved(EFSGD(TopK(3)), 12, 2).gamma == pytest.approx(0.25 / (10 * sqrt(3 * 5)))
+    with pytest.raises(ConfigError, match=r"convex f_i"):
+        resolved(EFSGD(TopK(3)), 12, 2, nonconvex)
 
 
 # --- what is refused ---

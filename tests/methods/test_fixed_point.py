@@ -25,6 +25,10 @@ def test_multiples_of_the_unit_are_kept_and_each_has_its_code(m):
     assert of_natural(code) == m * UNIT
 
 
+def test_the_first_codes():
+    assert [to_natural(m * UNIT) for m in (0, 1, -1, 2, -2)] == [1, 2, 3, 4, 5]
+
+
 @pytest.mark.parametrize(
     ("x", "size"), [(0.0, 1), (0.015, 1), (0.016, 2), (1.99, 2), (2.0, 3), (-1.99, 2), (255.0, 3)]
 )

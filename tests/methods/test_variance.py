@@ -119,6 +119,7 @@ def test_the_optimum_is_a_fixed_point(Q):
         (PPMARINA(Identity("f8"), 4), 1.0),
         (VRDIANA(RandK(3), 5), 5 / 20),
         (VRDIANA(RandK(3), 0.1), 2 / 20),
+        (VRDIANA(RandK(3), 0.01), 1 / 20),  # a sample at least
         (VRDIANA(RandK(3), None), 1.0),
         (DASHAPAGE(RandK(3), 5), 5 / 25),
         (DASHAPAGE(RandK(3), None), 1 / 2),

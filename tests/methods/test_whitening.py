@@ -146,6 +146,19 @@ def test_the_root_and_its_inverse(seed):
     assert np.linalg.matrix_rank(root) == 4 and not root[2].any() and not inverse[:, 2].any()
     assert np.abs(inverse - np.linalg.pinv(root, rcond=1e-6)).max() < 1e-10 * np.abs(inverse).max()
     assert np.abs(root @ (inverse @ v) - v).max() < 1e-13 * np.abs(v).max()
+    assert not np.any(roots(np.zeros((3, 3)), 3))
+
+
+@pytest.mark.parametrize("unit", [2.0**-100, 2.0**100])
+def test_the_unit_of_f_does_not_matter(unit):
+    """A root is that of L in any unit, and a matrix that has none is refused in any."""
+    L, _ = deficient()
+    (root, inverse), (scaled, scaled_inverse) = roots(L, 7), roots(unit * L, 7)
+    assert scaled / sqrt(unit) == pytest.approx(root, rel=1e-12, abs=1e-13)
+    assert scaled_inverse * sqrt(unit) == pytest.approx(inverse, rel=1e-9, abs=1e-11)
+    for wrong, match in ((np.tri(2), "symmetric"), (np.array([[1.0, 2.0], [2.0, 1.0]]), "negative")):
+        with pytest.raises(ConfigError, match=match):
+            roots(unit * wrong, 2)
 
 
 def test_a_root_survives_the_wire():

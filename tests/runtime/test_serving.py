@@ -111,6 +111,14 @@ def test_allreduce_sums_the_messages_of_some_workers():
     assert a.ledger.up.tolist() == b.ledger.up.tolist() and len(set(b.ledger.up)) > 1
 
 
+def test_allreduce_ends_at_the_worker_whose_gradient_is_not_finite():
+    """The others' sum is no mean of all."""
+    loop = Loop(GD(gamma=0.1), PROBLEM, Local(3), 0, server="allreduce")
+    loop.x[:] = np.inf
+    with pytest.raises(DivergedError, match=r"worker 0: .* not finite"):
+        loop.step(0)
+
+
 @pytest.mark.parametrize(
     ("method", "entries"),
     [
