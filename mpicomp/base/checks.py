@@ -6,7 +6,7 @@ import operator
 import sys
 from collections.abc import Callable
 from fractions import Fraction
-from inspect import iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from math import inf
 from numbers import Real
 from typing import Any
@@ -34,9 +34,10 @@ def plain_value(value: Any) -> Any:
     return float(value) if isinstance(value, np.floating | Fraction) else value
 
 
-def is_async(function: Callable[..., Any]) -> bool:
-    """Whether a call of ``function`` gives a coroutine, which nobody awaits: it does nothing."""
-    return iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__)
+def runs_later(function: Callable[..., Any]) -> bool:
+    """Whether a call of ``function`` runs none of its code: it is async, or a generator with ``yield``."""
+    kinds = (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
+    return any(is_kind(one) for is_kind in kinds for one in (function, type(function).__call__))
 
 
 def _is_number(value: Any) -> bool:

@@ -14,7 +14,7 @@ from html import escape
 from time import perf_counter
 from typing import Any
 
-from mpicomp.base.checks import is_async
+from mpicomp.base.checks import runs_later
 from mpicomp.base.errors import ConfigError
 from mpicomp.runtime.record import Row
 
@@ -37,10 +37,10 @@ def shown(progress: Any, state: Callable[..., tuple[int, int, str]]) -> Iterator
 
     Raises ``ConfigError`` for any other ``progress``.
     """
-    called = callable(progress) and not is_async(progress)
+    called = callable(progress) and not runs_later(progress)
     if not (called or progress is None or isinstance(progress, bool)):
         raise ConfigError(
-            f"progress={progress!r}; allowed: True, False, None, or a function, not an async one."
+            f"progress={progress!r}; allowed: True, False, None, or a function without async and yield."
         )
     if called:
         yield progress

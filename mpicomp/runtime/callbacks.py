@@ -22,13 +22,18 @@ from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import as_path, is_file, os_errors_as
 from mpicomp.compressors.base import Array
 from mpicomp.runtime.record import Row
-from mpicomp.runtime.session import Callback, is_true
+from mpicomp.runtime.session import Callback, check_callback, is_true
 
 _ROW = b'{"round"'  # how a row begins in a file of ``JSONLines``
 
 
 def together(*callbacks: Callback) -> Callback:
-    """One callback that calls all of ``callbacks``, in order; it ends the run if one of them returns True."""
+    """One callback that calls all of ``callbacks``, in order; it ends the run if one of them returns True.
+
+    Raises ``ConfigError`` for what is no callback.
+    """
+    for callback in callbacks:
+        check_callback("together", callback)
 
     def call(round: int, row: Row, x: Array) -> bool:
         answers = [callback(round, row, x) for callback in callbacks]

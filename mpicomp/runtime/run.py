@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp import kernels
-from mpicomp.base.checks import as_integer, as_seed, as_switch, as_workers, is_async
+from mpicomp.base.checks import as_integer, as_seed, as_switch, as_workers
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, keeping
 from mpicomp.base.files import as_path_or_none
 from mpicomp.base.given_arrays import as_array
@@ -33,7 +33,7 @@ from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.preparation import load_kernels
 from mpicomp.runtime.record import Row
 from mpicomp.runtime.result import Run, result_of
-from mpicomp.runtime.session import Callback, Session
+from mpicomp.runtime.session import Callback, Session, check_callback
 from mpicomp.runtime.signals import stop_on_signals
 from mpicomp.text.config import as_method, as_problem
 from mpicomp.transports import Transport
@@ -153,10 +153,8 @@ def run(
     limits = Limits(rounds, target_grad_norm_sq, hold, max_bytes, max_seconds)
     observation = Observation(every, at, observe)
     limits.check_observed(observation)
-    if callback is not None and (not callable(callback) or is_async(callback)):
-        raise ConfigError(
-            f"callback={callback!r}; allowed: a function of (round, row, x), not an async one, or None."
-        )
+    if callback is not None:
+        check_callback("callback", callback)
     seed = as_seed(seed)
     resume = None if resume is None else as_switch("resume", resume)
     if checkpoint_every is not None:

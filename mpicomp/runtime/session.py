@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.checks import runs_later
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
 from mpicomp.base.given_arrays import in_full
 from mpicomp.compressors.base import Array
@@ -353,6 +354,14 @@ class Session:
                 )
 
         t.raise_on_all(check)
+
+
+def check_callback(name: str, callback: Any) -> None:
+    """Raise ``ConfigError`` unless a call of ``callback`` runs its code."""
+    if not callable(callback) or runs_later(callback):
+        raise ConfigError(
+            f"{name}={callback!r}; allowed: a function of (round, row, x) without async and yield."
+        )
 
 
 def is_true(answer: object) -> bool:

@@ -97,5 +97,5 @@ def test_a_log_has_none(monkeypatch, capsys):
 
 @pytest.mark.parametrize("call", [mpicomp.run, mpicomp.tune, lambda m, p, **o: mpicomp.compare([m], p, **o)])
 def test_anything_else_is_refused(call):
-    with pytest.raises(ConfigError, match=r"progress=3; allowed: True, False, None, or a function, not an"):
+    with pytest.raises(ConfigError, match=r"progress=3; allowed: True, False, None, or a function without"):
         call(GD(gamma=0.1), QUADRATICS, progress=3, **SETTINGS)

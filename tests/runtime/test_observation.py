@@ -15,6 +15,7 @@ from mpicomp.keys import Key
 from mpicomp.lab.experiment.report import plot_files
 from mpicomp.lab.experiment.run_tables import summary_table
 from mpicomp.problems import Logistic, Objective, Problem, Quadratics
+from mpicomp.runtime.callbacks import together
 from mpicomp.runtime.observation import Observation
 from mpicomp.runtime.record import read_rows
 from tests.support.running import PROBLEM, N, every_method, interrupted, outcome, outcome_of, run
@@ -283,18 +284,23 @@ def test_an_error_of_a_callback_ends_the_run():
         run(callback=3)
 
 
-def test_a_callback_that_nobody_would_await_is_refused():
-    async def never_called(*args):
+def test_a_callback_whose_code_a_call_would_not_run_is_refused():
+    async def coroutine(*args):
         raise AssertionError("not reached")
+
+    def generator(*args):
+        yield coroutine
 
     class Called:
         async def __call__(self, *args):
             raise AssertionError("not reached")
 
-    for name in ("callback", "progress"):
-        for asynchronous in (never_called, Called()):
-            with pytest.raises(ConfigError, match=f"^{name}=.*, not an async one"):
-                run(**{name: asynchronous})
+    for later in (coroutine, generator, Called()):
+        for name in ("callback", "progress"):
+            with pytest.raises(ConfigError, match=f"^{name}=.* function.* without async and yield"):
+                run(**{name: later})
+        with pytest.raises(ConfigError, match=r"^together=.* without async and yield"):
+            together(print, later)
 
 
 # --- the starting point ---
