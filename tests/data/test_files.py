@@ -268,7 +268,7 @@ def test_an_unusable_text_is_refused(tmp_path, content, name, said):
         ({"X": X, "y": THREE}, r"f\.npz: f\.npz has 3 label classes"),
         (
             {"data": [1.0], "indices": [7], "indptr": [0, 1], "shape": [1, 2], "format": "csr", "y": [0]},
-            r"f\.npz: X, a sparse matrix, is damaged: indices must be < 2",
+            r"f\.npz: X, a sparse matrix, is damaged: .* must be < 2",
         ),
         (
             {"data": [1.0], "row": [0], "col": [1], "shape": [1, 2], "format": "coo"},

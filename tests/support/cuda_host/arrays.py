@@ -68,7 +68,7 @@ class DeviceArray(NDArrayOperatorsMixin):
         raise TypeError("Implicit conversion to a NumPy array is not allowed.")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = (), **kwargs: Any) -> Any:
-        if ufunc.__module__ != "numpy" and not hasattr(np, ufunc.__name__):
+        if getattr(ufunc, "__module__", "numpy") != "numpy" and not hasattr(np, ufunc.__name__):
             return NotImplemented  # scipy's
         kwargs = {k: below(v) for k, v in (kwargs | {"out": out} if out else kwargs).items()}
         return above(flushed(getattr(ufunc, method)(*map(flushed, map(below, inputs)), **kwargs)))
