@@ -67,7 +67,7 @@ def _plain_numba() -> Any:
     mpirun writes into files too.  Raises ``ConfigError`` for a number of threads that numba cannot take.
     """
     given = os.environ.get("NUMBA_NUM_THREADS", "1")
-    if not given.isdecimal() or int(given) < 1:
+    if not given.strip().isdecimal() or int(given) < 1:
         raise ConfigError(f"NUMBA_NUM_THREADS={given}; allowed: a positive integer. Or unset it.")
     plain = "numba" not in sys.modules and not {"NUMBA_COLOR_SCHEME", _NO_COLOURS} & os.environ.keys()
     if plain:

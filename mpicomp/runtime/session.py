@@ -167,12 +167,20 @@ class Session:
             if checkpoint_every and self.round % checkpoint_every == 0:
                 self.save()
             if progress is not None and t.is_server:
-                progress(self.round, row)
+                self._report(progress, row)
         if self.resumed and t.ask_server(lambda: self.recorder.rows[-1].round < self.round):
             # The resume dropped an irregular last row, and no round followed.
             status = self._record()
         self._compare_replicas()
         return status or "rounds"
+
+    def _report(self, progress: Progress, row: Row | None) -> None:
+        """Call ``progress``.  An error of it is on the server alone: it ends the job, whatever its class."""
+        try:
+            progress(self.round, row)
+        except MpicompError:  # which ``run`` takes for one of all ranks
+            self.loop.transport.abort()
+            raise
 
     def save(self) -> None:
         """Write a checkpoint, if there is a folder."""

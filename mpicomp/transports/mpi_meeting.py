@@ -66,6 +66,12 @@ def _leave() -> None:
         note_meeting(going_on=False)
 
 
+def _part_at_finalize() -> None:
+    """If the program calls ``MPI.Finalize`` itself, note there that the ranks have parted."""
+    key = MPI.Comm.Create_keyval(delete_fn=lambda *_: note_meeting(going_on=False))
+    MPI.COMM_SELF.Set_attr(key, None)  # which MPI_Finalize deletes first of all
+
+
 def meeting_of(comm: MPI.Comm, asked: Features, late: Callable[[], None] | None = None) -> MpiMeeting:
     """The meeting of the ranks of ``comm``, made once and kept as long as the program; collective.
 
@@ -87,6 +93,7 @@ def meeting_of(comm: MPI.Comm, asked: Features, late: Callable[[], None] | None 
         if MPI.UNDEFINED not in ranks:  # else of processes that the job has started itself
             _MEETINGS[ranks] = found
             notice_abort()
+            _part_at_finalize()
             note_meeting(going_on=True)
     if asked.on_failure:
         found.survives = True

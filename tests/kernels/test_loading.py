@@ -143,6 +143,14 @@ def test_threads_of_numba_that_it_cannot_take_are_refused_in_one_line(given):
     assert done.stderr.splitlines()[-1] == f"mpicomp.base.errors.ConfigError: {said}"
 
 
+def test_blanks_around_the_threads_of_numba_are_none_of_the_number():
+    """As ``wc`` prints it; numba takes it."""
+    code = "from mpicomp.kernels import compiling; print(compiling._plain_numba().config.NUMBA_NUM_THREADS)"
+    environment = os.environ | {"NUMBA_NUM_THREADS": " 2"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert (done.stdout, done.stderr) == ("2\n", "")
+
+
 # --- loading ---
 
 

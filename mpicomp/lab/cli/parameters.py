@@ -67,9 +67,7 @@ def _refusal(check: Check, value: Any) -> str:
     try:
         check("", "", value)
     except ConfigError as error:
-        return error.allowed.replace(
-            " from 1 to d", " above 0"
-        )  # of a method, not only coordinates are counted
+        return error.allowed.replace(" from 1 to d", " above 0")  # methods count not only coordinates
     return ""
 
 

@@ -63,7 +63,7 @@ def _compare(
         if name not in unknown and value != wanted[name]:
             raise RecordError(
                 f"{path} holds {what} with {name} = {value}, and the suite has {wanted[name]} there. Put the "
-                "folder and suite.toml back as they were, or delete it and resume."
+                f"folder and suite.toml back as they were, or delete {path} and resume."
             )
 
 

@@ -58,18 +58,26 @@ def test_a_job_script_repeats_the_rounds():
 
 
 FAILS = """
-import mpicomp
-def fail(round, row, x):
+import mpicomp, sys
+def fail(round, *_):
     if round == 4:
-        raise ZeroDivisionError("in the callback")
+        raise getattr(mpicomp, sys.argv[2], ZeroDivisionError)("in the function")
 problem = mpicomp.problems.Quadratics(d=9)
-mpicomp.run(mpicomp.GD(gamma=0.1), problem, workers=6, rounds=9, every=2, callback=fail)
+mpicomp.run(mpicomp.GD(gamma=0.1), problem, workers=6, rounds=9, every=2, **{sys.argv[1]: fail})
 """
 
 
-def test_an_error_of_a_callback_ends_all_ranks_with_its_traceback(tmp_path):
+@pytest.mark.parametrize(
+    ("called", "error"),
+    [
+        ("callback", "ZeroDivisionError"),
+        ("progress", "ZeroDivisionError"),
+        ("progress", "DivergedError"),  # as of a run inside: the other ranks waited for the server for ever
+    ],
+)
+def test_an_error_of_a_callback_ends_all_ranks_with_its_traceback(called, error, tmp_path):
     script = tmp_path / "fails.py"
     script.write_text(FAILS)
-    done = mpirun(3, str(script))
-    assert done.returncode != 0 and done.stderr.count("ZeroDivisionError: in the callback") == 1, done.stderr
+    done = mpirun(3, str(script), called, error)
+    assert done.returncode != 0 and done.stderr.count(f"{error}: in the function") == 1, done.stderr
     assert "fails.py" in done.stderr

@@ -61,3 +61,21 @@ def test_where_warnings_are_errors_none_is_left(tmp_path):
     script.write_text("print('done')")
     done = mpicomp("launch", "--ranks", "2", str(script), PYTHONWARNINGS="error")
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\ndone\n", "")
+
+
+def test_a_rank_that_has_finalized_mpi_may_leave_at_once(tmp_path):
+    """It was taken for one that leaves the job before its end."""
+    script = tmp_path / "script.py"
+    script.write_text(FINALIZES)
+    done = mpicomp("launch", "--ranks", "2", str(script))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+FINALIZES = """
+import os
+import mpicomp
+from mpi4py import MPI
+mpicomp.run(mpicomp.GD(gamma=0.1), mpicomp.problems.Quadratics(d=9), workers=2, rounds=2)
+MPI.Finalize()
+os._exit(0)
+"""
