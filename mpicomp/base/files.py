@@ -8,7 +8,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +80,8 @@ def write_atomically(path: Path, content: bytes, new: bool = False) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        if new:
-            _claim(path)
-        os.replace(temporary, path)
+        with _claimed(path) if new else nullcontext():
+            os.replace(temporary, path)
     except OSError as error:
         raise RecordError(f"cannot write {path}: {error.strerror}.") from None
     finally:
@@ -90,12 +89,21 @@ def write_atomically(path: Path, content: bytes, new: bool = False) -> None:
             temporary.unlink()
 
 
-def _claim(path: Path) -> None:
-    """Make an empty file, where hard links need not be known.  Raises ``RecordError`` if it is there."""
+@contextmanager
+def _claimed(path: Path) -> Iterator[None]:
+    """Hold ``path`` by an empty file, which is removed if the ``with`` block does not replace it.
+
+    Raises ``RecordError`` if the file is there.
+    """
     try:
-        path.touch(exist_ok=False)
+        path.touch(exist_ok=False)  # not a hard link: some file systems have none
     except FileExistsError:
         raise RecordError(f"{path} is already there. Choose another name.") from None
+    try:
+        yield
+    except BaseException:
+        path.unlink()
+        raise
 
 
 def refuse_unwritable(folder: Path) -> None:

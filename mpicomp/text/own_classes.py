@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -33,6 +34,7 @@ from mpicomp.methods import Method
 from mpicomp.methods.parameters import checks_of
 from mpicomp.problems import Problem
 
+_INSTALLED = tuple(map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))  # folders
 KINDS: dict[str, type] = {"method": Method, "problem": Problem, "compressor": Compressor}
 
 _texts: dict[type, str] = {}  # the text from which each class was imported
@@ -131,14 +133,14 @@ def classes_of_ones_own(known: object) -> set[type]:
 def code_of(*known: object) -> dict[str, str]:
     """A hash of the code of each file that has one of the ``classes_of_ones_own``, or a base class of one.
 
-    The hashes are by the file's name; files of this package and of Python have none.  Blank lines and lines
-    of comments do not change one, nor does the version of Python.  Files of one name have one hash together.
-    Other files that such a file imports are not in it.
+    The hashes are by the file's name.  Base classes of this package, of Python and of installed packages
+    have none.  Blank lines and lines of comments do not change a hash, nor does the version of Python.  Files
+    of one name have one hash together.  Other files that such a file imports are not in it.
     """
     classes = set().union(*map(classes_of_ones_own, known))
-    modules = {base.__module__ for cls in classes for base in cls.__mro__}
-    own = {name for name in modules if name.partition(".")[0] not in {"mpicomp", *sys.stdlib_module_names}}
-    files = {getattr(sys.modules.get(name), "__file__", None) or "" for name in own}
+    files = {_file_of(cls) for cls in classes}
+    bases = {base for cls in classes for base in cls.__mro__ if not base.__module__.startswith("mpicomp.")}
+    files |= {file for file in map(_file_of, bases) if not file.startswith(_INSTALLED)}
     code: dict[str, bytes] = {}
     for file in map(Path, sorted(filter(os.path.isfile, files))):
         with suppress(OSError):
@@ -146,6 +148,11 @@ def code_of(*known: object) -> dict[str, str]:
             kept = b"".join(line + b"\n" for line in lines if line and not line.lstrip().startswith(b"#"))
             code[file.name] = code.get(file.name, b"") + kept
     return {name: sha256(text).hexdigest() for name, text in code.items()}
+
+
+def _file_of(cls: type) -> str:
+    """The file of the module of ``cls``; "" if there is none."""
+    return getattr(sys.modules.get(cls.__module__), "__file__", None) or ""
 
 
 def _kind(cls: object) -> str | None:

@@ -75,6 +75,17 @@ def test_of_two_that_write_a_new_file_at_once_one_is_refused(tmp_path):
         path.unlink()
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_a_new_file_that_is_not_completed_leaves_its_name_free(error, tmp_path, monkeypatch):
+    def interrupted(source, target):
+        raise error
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises((KeyboardInterrupt, RecordError)):
+        write_atomically(tmp_path / "file", b"a", new=True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_could_not_be_written_leaves_nothing(tmp_path):
     (tmp_path / "file").mkdir()  # in the way of the renaming
     with pytest.raises(RecordError, match=r"cannot write .*file: Is a directory"):

@@ -225,8 +225,8 @@ def test_the_hash_of_code_is_that_of_its_lines(here):
 def test_the_code_of_base_classes_is_hashed_too(here):
     """Where they are in files of their own: an edit there was not named at a resume."""
     (here / "heir.py").write_text(
-        "from dataclasses import dataclass\nfrom mine import First\n\n"
-        "@dataclass(frozen=True)\nclass Second(First):\n    pass\n"
+        "from dataclasses import dataclass\nfrom mine import First\nfrom numpy.lib.mixins import *\n\n"
+        "@dataclass(frozen=True)\nclass Second(First, NDArrayOperatorsMixin):\n    pass\n"
     )
     known = parse_compressor("./heir.py:Second(k=2)")
     before = code_of(known)
