@@ -142,6 +142,7 @@ SLOW = (
     "lab/experiment/test_drawing.py::test_the_figure_has_four_panels",
     "lab/experiment/test_drawing.py::test_the_figure_says_what_diverged",
     "lab/experiment/test_fairness.py",
+    "lab/experiment/test_figure_texts.py",
     "lab/experiment/test_figures.py",
     "lab/experiment/test_files_of_the_user.py::test_nothing_is_written_through_a_link",
     "lab/experiment/test_observation.py::test_rows_far_apart_are_said_to_make_costs_too_high",

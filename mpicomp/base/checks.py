@@ -135,7 +135,7 @@ def check_step(name: str, value: float | str) -> None:
     if isinstance(value, str):
         theory_factor(name, value)
     elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST:
-        raise _no_step(name, value)
+        raise _not_a_step(name, value)
 
 
 def theory_factor(name: str, value: str) -> float:
@@ -146,10 +146,10 @@ def theory_factor(name: str, value: str) -> float:
             return float(factor) if star else 1.0
     except ValueError:
         pass
-    raise _no_step(name, value)
+    raise _not_a_step(name, value)
 
 
-def _no_step(name: str, value: object) -> ConfigError:
+def _not_a_step(name: str, value: object) -> ConfigError:
     return not_allowed(name, repr(value), "a positive number, 'theory', or a multiple such as 'theory*8'")
 
 

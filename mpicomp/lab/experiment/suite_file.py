@@ -222,8 +222,8 @@ def _suite(problem: Problem, entries: tuple[Entry, ...], settings: dict[str, Any
         for key in ("seeds", "x")
         if settings.get(key) is not None
     }
-    in_them = {f.name for record in (Limits, Observation) for f in fields(record)}
-    given = {key: value for key, value in settings.items() if key not in in_them}
+    of_records = {f.name for record in (Limits, Observation) for f in fields(record)}
+    given = {key: value for key, value in settings.items() if key not in of_records}
     given = {"title": ADDRESS.sub("", to_text(problem))} | given | lists
     given |= {"limits": _limits(settings), "observation": _observation(settings)}
     if isinstance(x0 := given.get("x0"), list):

@@ -21,7 +21,6 @@ import mpicomp
 from mpicomp import EFSGD, GD, MARINA, RandK, TopK
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.lab.cli import cli
-from mpicomp.lab.experiment import glyphs
 from mpicomp.lab.experiment.canvas import COLOURS, DASHES, MOST_STYLES, curve_style
 from mpicomp.lab.experiment.figure import (
     MOST_PANELS,
@@ -30,7 +29,6 @@ from mpicomp.lab.experiment.figure import (
     crushed,
     draw,
     draw_all,
-    draw_panel,
     pages,
 )
 from mpicomp.lab.experiment.layout import MOST_CURVES
@@ -398,26 +396,6 @@ def test_no_empty_panel_is_drawn_of_values_too_large_for_an_axis():
     assert run.plot(y="gradient").lines
 
 
-class Nameless(mpicomp.Problem):
-    """No dataclass: its text has its address."""
-
-    def dimension(self):
-        return 3
-
-    def objective(self, i, n):
-        return Distance(np.zeros(3))
-
-
-def test_no_figure_or_table_is_titled_with_an_address():
-    problem = Nameless()
-    assert " at 0x" in repr(problem)
-    compared = mpicomp.compare([GD(gamma=0.1)], problem, workers=2, rounds=20)
-    run = mpicomp.run(GD(gamma=0.1), problem, workers=2, rounds=20)
-    drawn = [one.plot().get_title(loc="left") for one in (compared, run)]
-    assert {" ".join(title.split()) for title in drawn} == {f"<{__name__}.Nameless object>, 2 workers"}
-    assert compared.suite.title == f"<{__name__}.Nameless object>"
-
-
 def test_no_empty_panels_are_drawn_of_methods_without_error_feedback(comparison):
     with pytest.raises(RecordError, match="nothing to draw: no run has an error above 0"):
         comparison.plot(x="rounds", y="error")
@@ -502,33 +480,6 @@ def test_the_command_says_in_one_line_why_there_is_no_figure(tmp_path):
     reason = "there is nothing to draw: no run has recorded more than its start."
     assert done.stderr == f"mpicomp: no figure in {tmp_path / 'out'}: {reason}\n"
     assert done.stdout.endswith(f"\n{tmp_path / 'out'}/table.md\n")
-
-
-def test_characters_of_another_font_are_drawn_with_it(picture):
-    """U+2312 is in STIX, which comes with matplotlib, and not in DejaVu Sans.  Warnings are errors here."""
-    runs = next(iter(picture.curves.values()))
-    shown = replace(picture, curves={"⌒": runs, "b": runs}, title="⌒ in a title", x=("rounds",))
-    figure = draw(shown)
-    figure.draw_without_rendering()
-    texts = [figure._suptitle, *figure.legends[0].get_texts()]
-    assert [text.get_text() for text in texts] == ["⌒ in a title", "⌒", "b"]
-    assert [len(text.get_fontfamily()) for text in texts] == [2, 2, 1]
-    axes = draw_panel(shown, Figure().subplots())
-    axes.figure.draw_without_rendering()
-    assert [len(text.get_fontfamily()) for text in axes.get_legend().get_texts()] == [2, 1]
-
-
-def test_characters_of_no_font_are_spelt_with_one_warning(tmp_path, monkeypatch):
-    monkeypatch.setattr(glyphs, "_font_with", lambda character: None)
-    glyphs._warn_of_missing_fonts.cache_clear()
-    methods = {"方 a": GD(gamma=0.1), "法 b": GD(gamma=0.2)}
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("default")
-        mpicomp.compare(methods, QUADRATICS, title="比較", out=tmp_path / "out", **SETTINGS)
-        shown = picture_of(mpicomp.load(tmp_path / "out"))
-    (warning,) = told
-    assert "no font of this machine has some of the characters" in str(warning.message)
-    assert (shown.title, *shown.curves) == (r"\u6bd4\u8f03", r"\u65b9 a", r"\u6cd5 b")
 
 
 def test_without_matplotlib_the_error_names_the_remedy(comparison, monkeypatch):
