@@ -50,19 +50,16 @@ j = floor(log2 n), and twice more if n is no power of 2::
                                             other's way, unless Open MPI sends in fragments (``hosts``)
     server   n v                            the step after the sum, on all ranks at the same time
     down     0
-
-So a round takes a + b / rate seconds, and two methods that need K and K' rounds take the same time at
-
-    rate = (K' b' - K b) / (K a - K' a').
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, inf, log
+from math import ceil, log
 
+from mpicomp.base.units import human_time
 from mpicomp.transports import tree
 from mpicomp.transports.base import AHEAD
 
@@ -132,43 +129,10 @@ def copies(ranks: int) -> int:
     return depth(ranks) if ranks < 64 else 3 * depth(ranks)
 
 
-def round_time(
-    costs: Costs, link: Link, workers: int, dedicated: bool = False, sharing: float = 1.0
-) -> RoundTime:
-    """The five times of a round; ``sharing`` is c, the number of ranks for each core, at least 1."""
-    away = workers if dedicated else workers - 1
-    ranks = away + 1
-    beta, alpha = 8 * HEADERS / link.rate, link.latency
-
-    def through_one_link(size: float) -> float:
-        asks = 2 * alpha * ceil(away / ceil(AHEAD / size)) if size > EAGER else 0.0
-        return alpha + away * size * beta + asks
-
-    steps = 1 if ranks < 16 else depth(ranks)
-    t = max(depth(ranks), 3 * steps if costs.down > EAGER else steps)
-    return RoundTime(
-        worker=sharing * costs.worker,
-        up=through_one_link(costs.up),
-        server=workers * costs.server,
-        down=t * alpha
-        + copies(ranks) * costs.down * beta
-        + (through_one_link(costs.own) if costs.own else 0.0),
-        replica=sharing * costs.replica,
-    )
-
-
-def sharded_time(costs: Costs, link: Link, workers: int, blocks: int, sharing: float = 1.0) -> RoundTime:
-    """The five times of a round where every rank serves its share, in at most as many blocks as workers."""
-    beta, alpha, n, S = 8 * HEADERS / link.rate, link.latency, workers, blocks
-    b, t = broadcasting(n, S)
-    step = costs.down / S * beta + MESSAGE  # of a block in its tree
-    return RoundTime(
-        worker=sharing * costs.worker,
-        up=alpha + max(1.0, (n - 1) / S) * costs.up * beta + (n - 1 + S) * MESSAGE,
-        server=n * costs.server / S,
-        down=t * alpha + max(1.0, b / S) * costs.down * beta + (t - 1) * step + (b + S) * MESSAGE,
-        replica=sharing * costs.replica,
-    )
+def exchanges(ranks: int) -> int:
+    """How often a rank sends the whole vector in an Allreduce by recursive doubling."""
+    whole = ranks.bit_length() - 1
+    return whole if ranks == 1 << whole else whole + 2
 
 
 @lru_cache
@@ -180,85 +144,152 @@ def broadcasting(ranks: int, blocks: int) -> tuple[int, int]:
     return ranks - 1, 1
 
 
-def exchanges(ranks: int) -> int:
-    """How often a rank sends the whole vector in an Allreduce by recursive doubling."""
-    whole = ranks.bit_length() - 1
-    return whole if ranks == 1 << whole else whole + 2
+class RoundModel(ABC):
+    """The model of a round of n workers, each on its own rank, whose messages are averaged in one way."""
+
+    @abstractmethod
+    def time(self, costs: Costs, link: Link, n: int, sharing: float = 1.0) -> RoundTime:
+        """The five times of a round; ``sharing`` is c, the number of ranks for each core, at least 1."""
+
+    @abstractmethod
+    def received(self, costs: Costs, n: int) -> float:
+        """Payload bytes that the busiest rank receives in a round."""
+
+    @abstractmethod
+    def sent(self, costs: Costs, n: int) -> float:
+        """Payload bytes that the busiest rank itself sends in a round."""
+
+    @abstractmethod
+    def assumptions(self, n: int) -> str:
+        """The assumptions on the ranks that serve, in sentences."""
 
 
-def allreduce_time(costs: Costs, link: Link, workers: int, sharing: float = 1.0) -> RoundTime:
-    """The five times of a round where MPI_Allreduce sums vectors of ``costs.up`` bytes."""
-    beta, alpha = 8 * HEADERS / link.rate, link.latency
-    short = costs.up <= EAGER
-    once = alpha + costs.up * beta if short else 3 * alpha + link.duplex * costs.up * beta
-    return RoundTime(
-        worker=sharing * costs.worker,
-        up=exchanges(workers) * once,
-        server=sharing * workers * costs.server,
-        down=0.0,
-        replica=sharing * costs.replica,
-    )
+@dataclass(frozen=True)
+class ByRoot(RoundModel):
+    """Rank 0 averages; unless it is ``dedicated`` it hosts worker 0 too."""
+
+    dedicated: bool = False
+
+    def _away(self, n: int) -> int:
+        """s: the number of workers that are not on the server's rank."""
+        return n if self.dedicated else n - 1
+
+    def time(self, costs: Costs, link: Link, n: int, sharing: float = 1.0) -> RoundTime:
+        away = self._away(n)
+        ranks = away + 1
+        beta, alpha = 8 * HEADERS / link.rate, link.latency
+
+        def through_one_link(size: float) -> float:
+            asks = 2 * alpha * ceil(away / ceil(AHEAD / size)) if size > EAGER else 0.0
+            return alpha + away * size * beta + asks
+
+        steps = 1 if ranks < 16 else depth(ranks)
+        t = max(depth(ranks), 3 * steps if costs.down > EAGER else steps)
+        own = through_one_link(costs.own) if costs.own else 0.0
+        return RoundTime(
+            worker=sharing * costs.worker,
+            up=through_one_link(costs.up),
+            server=n * costs.server,
+            down=t * alpha + copies(ranks) * costs.down * beta + own,
+            replica=sharing * costs.replica,
+        )
+
+    def received(self, costs: Costs, n: int) -> float:
+        return self._away(n) * costs.up
+
+    def sent(self, costs: Costs, n: int) -> float:
+        away = self._away(n)
+        return copies(away + 1) * costs.down + away * costs.own
+
+    def assumptions(self, n: int) -> str:
+        ranks = self._away(n) + 1
+        role = "the server only" if self.dedicated else "the server, and hosts worker 0"
+        return (
+            f"rank 0 is {role}. A round is the sum of its parts. The server receives messages over its one "
+            f"link; those above 64 KiB are sent when it asks for them, {AHEAD // 2**20} MiB at a time. The "
+            f"broadcast is Open MPI 5's: {copies(ranks)} messages' lengths, {depth(ranks)} links deep. "
+            f"MPI's own time on the processor is left out, some {human_time(MESSAGE)} for each message "
+            "received."
+        )
+
+
+@dataclass(frozen=True)
+class BySharded(RoundModel):
+    """Every rank averages its share, in at most ``blocks`` blocks; None: a block a worker."""
+
+    blocks: int | None = None
+
+    def _blocks(self, n: int) -> int:
+        return min(self.blocks or n, n)
+
+    def time(self, costs: Costs, link: Link, n: int, sharing: float = 1.0) -> RoundTime:
+        beta, alpha, S = 8 * HEADERS / link.rate, link.latency, self._blocks(n)
+        b, t = broadcasting(n, S)
+        step = costs.down / S * beta + MESSAGE  # of a block in its tree
+        return RoundTime(
+            worker=sharing * costs.worker,
+            up=alpha + max(1.0, (n - 1) / S) * costs.up * beta + (n - 1 + S) * MESSAGE,
+            server=n * costs.server / S,
+            down=t * alpha + max(1.0, b / S) * costs.down * beta + (t - 1) * step + (b + S) * MESSAGE,
+            replica=sharing * costs.replica,
+        )
+
+    def received(self, costs: Costs, n: int) -> float:
+        S = self._blocks(n)
+        return (n - 1) * costs.up / S + costs.down * (1 - 1 / S)
+
+    def sent(self, costs: Costs, n: int) -> float:
+        S = self._blocks(n)
+        return costs.up * (1 - 1 / S) + broadcasting(n, S)[0] * costs.down / S
+
+    def assumptions(self, n: int) -> str:
+        S = self._blocks(n)
+        steps = broadcasting(n, S)[1]
+        return (
+            f"{S} ranks serve a block each. "
+            f"A broadcast takes {'one step' if steps == 1 else f'{steps} steps, in a tree'}. "
+            "A round is the sum of its parts on the busiest rank. Its link is as busy as its bytes say, "
+            f"and each message takes {human_time(MESSAGE)} of the processor at each end."
+        )
+
+
+@dataclass(frozen=True)
+class ByAllreduce(RoundModel):
+    """MPI_Allreduce sums vectors of ``costs.up`` bytes."""
+
+    def time(self, costs: Costs, link: Link, n: int, sharing: float = 1.0) -> RoundTime:
+        beta, alpha = 8 * HEADERS / link.rate, link.latency
+        short = costs.up <= EAGER
+        once = alpha + costs.up * beta if short else 3 * alpha + link.duplex * costs.up * beta
+        return RoundTime(
+            worker=sharing * costs.worker,
+            up=exchanges(n) * once,
+            server=sharing * n * costs.server,
+            down=0.0,
+            replica=sharing * costs.replica,
+        )
+
+    def received(self, costs: Costs, n: int) -> float:
+        return exchanges(n) * costs.up
+
+    def sent(self, costs: Costs, n: int) -> float:
+        return self.received(costs, n)
+
+    def assumptions(self, n: int) -> str:
+        return (
+            "MPI_Allreduce sums the vectors. A round is the sum of its parts. The ranks exchange whole "
+            f"vectors in pairs {exchanges(n)} times, by recursive doubling, as Open MPI 5 does it "
+            "between 8 hosts."
+        )
+
+
+def model_of(server: str, blocks: int | None = None) -> RoundModel:
+    """The model where ``server``, one of ``runtime.placement.SERVERS``, averages; see ``BySharded``."""
+    if server == "sharded":
+        return BySharded(blocks)
+    return ByAllreduce() if server == "allreduce" else ByRoot(dedicated=server == "dedicated")
 
 
 def latency_of(empty_round: float, ranks: int) -> float:
     """The alpha for which the model's round of empty messages takes ``empty_round`` seconds."""
     return empty_round / (1 + depth(ranks))
-
-
-TimeOf = Callable[[Costs, Link, int, float], RoundTime]  # costs, link, workers, sharing
-
-
-def time_of(server: str, blocks: int | None = None) -> TimeOf:
-    """The model of a round where ``server`` averages; ``blocks`` None: with "sharded", a block a worker."""
-    if server == "sharded":
-        return lambda costs, link, n, sharing: sharded_time(costs, link, n, min(blocks or n, n), sharing)
-    if server == "allreduce":
-        return allreduce_time
-    return lambda costs, link, n, sharing: round_time(costs, link, n, server == "dedicated", sharing)
-
-
-def break_even(
-    compressed: tuple[int, Costs],
-    plain: tuple[int, Costs],
-    latency: float,
-    workers: int,
-    sharing: float,
-    times: tuple[TimeOf, TimeOf] = (time_of("shared"), time_of("shared")),
-) -> float:
-    """The rate, in bits a second, below which ``compressed`` takes less time than ``plain``.
-
-    Each method is given as (rounds, costs).  ``times`` are the models of their rounds, ``compressed`` first;
-    ``latency`` is alpha in seconds, and ``sharing`` is c, the ranks for each core.  The result is inf if
-    ``compressed`` is faster at every rate, 0 if at none.
-    """
-    a, b = _affine(times[0], *compressed, latency, workers, sharing)
-    a_plain, b_plain = _affine(times[1], *plain, latency, workers, sharing)
-    if b >= b_plain:
-        return 0.0
-    return (b_plain - b) / (a - a_plain) if a > a_plain else inf
-
-
-def _affine(
-    time: TimeOf, rounds: int, costs: Costs, latency: float, workers: int, sharing: float
-) -> tuple[float, float]:
-    """(a, b) such that all rounds together take a + b / rate seconds."""
-    fixed = rounds * time(costs, Link(inf, latency), workers, sharing).total
-    at_one = rounds * time(costs, Link(1.0, latency), workers, sharing).total
-    return fixed, at_one - fixed
-
-
-def crossing(rates: list[float], compressed: list[float], plain: list[float]) -> tuple[float, float]:
-    """Bounds (low, high) on the break-even rate from times measured at increasing ``rates``.
-
-    low = high where the times cross.  Between two rates, log(compressed/plain) is interpolated linearly in
-    log(rate).  (0, slowest rate) if ``compressed`` never wins, (fastest rate, inf) if it always does.
-    """
-    ratios = [log(c / p) for c, p in zip(compressed, plain, strict=True)]
-    if ratios[0] >= 0:
-        return 0.0, rates[0]
-    for i in range(1, len(rates)):
-        if ratios[i] >= 0:
-            share = -ratios[i - 1] / (ratios[i] - ratios[i - 1])
-            rate = rates[i - 1] * (rates[i] / rates[i - 1]) ** share
-            return rate, rate
-    return rates[-1], inf

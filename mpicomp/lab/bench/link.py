@@ -22,7 +22,8 @@ from mpicomp.base.cores import cores
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.units import human_rate
 from mpicomp.compressors import Compressor, Identity, Lossless
-from mpicomp.lab.bench.cost_model import DUPLEX, Costs, Link, break_even, crossing, latency_of, time_of
+from mpicomp.lab.bench.break_even import break_even, crossing
+from mpicomp.lab.bench.cost_model import DUPLEX, Costs, Link, latency_of, model_of
 from mpicomp.lab.bench.hosts import IN_FRAGMENTS, Hosts, open_mpi
 from mpicomp.lab.bench.job import rows_of
 from mpicomp.lab.bench.timed_run import costs, timed_run
@@ -260,7 +261,7 @@ def _timing(hosts: Hosts, c: Contender, pairs: list[tuple[Run, dict[str, Any]]])
         down_bytes=round(median(row.down_bytes for row in last)),
         grad_norm_sq=median(row.grad_norm_sq or 0.0 for row in last),
         seconds=median(across["seconds"] for _, across in pairs),
-        predicted=rounds * time_of(c.server)(typical, between_hosts(rate, alpha), hosts.n, share).total,
+        predicted=rounds * model_of(c.server).time(typical, between_hosts(rate, alpha), hosts.n, share).total,
         alpha=alpha,
         sharing=share,
         costs=typical,
@@ -299,6 +300,6 @@ def _break_even(own: list[Any], other: list[Any]) -> BreakEven:
         latency=median(t.alpha for t in own + other),
         workers=first.workers,
         sharing=first.sharing,
-        times=(time_of(first.server), time_of(against.server)),
+        models=(model_of(first.server), model_of(against.server)),
     )
     return BreakEven(first.label, against.label, first.workers, first.d, low, high, predicted)

@@ -15,7 +15,7 @@ import numpy as np
 from mpicomp.base.errors import RecordError
 from mpicomp.base.files import os_errors_as, write_text
 from mpicomp.base.units import human_bytes, human_rate, human_time
-from mpicomp.lab.bench.cost_model import time_of
+from mpicomp.lab.bench.cost_model import model_of
 from mpicomp.lab.bench.figures import Times, draw_times
 from mpicomp.lab.bench.link import (
     BY_ALLREDUCE,
@@ -151,10 +151,11 @@ def _curves(results: Results) -> list[Times]:
         if not own:
             continue
         first, rates, alpha = own[0], [t.rate for t in own], median(t.alpha for t in own)
-        grid, seconds_of = np.geomspace(min(rates), max(rates), 100).tolist(), time_of(first.server)
+        grid, round_model = np.geomspace(min(rates), max(rates), 100).tolist(), model_of(first.server)
         links = [between_hosts(rate, alpha) for rate in grid]
         model = [
-            first.rounds * seconds_of(first.costs, link, first.workers, first.sharing).total for link in links
+            first.rounds * round_model.time(first.costs, link, first.workers, first.sharing).total
+            for link in links
         ]
         curves.append(Times(label, rates, [t.seconds for t in own], grid, model))
     return curves

@@ -26,18 +26,7 @@ from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import human_bytes, human_rate, human_time
 from mpicomp.compressors import Lossless
-from mpicomp.lab.bench.cost_model import (
-    HEADERS,
-    MESSAGE,
-    Costs,
-    Link,
-    RoundTime,
-    broadcasting,
-    copies,
-    depth,
-    exchanges,
-    time_of,
-)
+from mpicomp.lab.bench.cost_model import HEADERS, Costs, Link, RoundModel, RoundTime, model_of
 from mpicomp.lab.bench.crowd import server_seconds
 from mpicomp.lab.bench.timed_run import costs, timed_run
 from mpicomp.lab.experiment.tables import markdown_table
@@ -46,7 +35,6 @@ from mpicomp.methods.support.scattering import ScatteringMethod
 from mpicomp.problems import Problem
 from mpicomp.runtime.result import Run
 from mpicomp.text.config import to_text
-from mpicomp.transports.base import AHEAD
 
 FEW, MORE = 4, 16  # numbers of workers of the two runs in this process
 MANY = 256  # workers of a server's run, all but MORE of which send copies
@@ -72,30 +60,22 @@ class Forecast:
     blocks: int = 1
 
     @property
-    def round(self) -> RoundTime:
-        return time_of(self.server, self.blocks)(self.costs, self.link, self.workers, 1.0)
+    def model(self) -> RoundModel:
+        return model_of(self.server, self.blocks)
 
     @property
-    def ranks(self) -> int:
-        return self.workers + (self.server == "dedicated")
+    def round(self) -> RoundTime:
+        return self.model.time(self.costs, self.link, self.workers)
 
     @property
     def received(self) -> float:
         """Payload bytes that the busiest rank receives in a round."""
-        if self.server == "allreduce":
-            return exchanges(self.ranks) * self.costs.up
-        of_others = (self.ranks - 1) * self.costs.up / self.blocks
-        return of_others + self.costs.down * (1 - 1 / self.blocks)
+        return self.model.received(self.costs, self.workers)
 
     @property
     def sent(self) -> float:
         """Payload bytes that the busiest rank itself sends in a round."""
-        if self.server == "allreduce":
-            return self.received
-        if self.server != "sharded":
-            return copies(self.ranks) * self.costs.down + (self.ranks - 1) * self.costs.own
-        broadcasts = broadcasting(self.ranks, self.blocks)[0] * self.costs.down / self.blocks
-        return self.costs.up * (1 - 1 / self.blocks) + broadcasts
+        return self.model.sent(self.costs, self.workers)
 
     @property
     def link_load(self) -> float:
@@ -226,7 +206,7 @@ def report(found: list[Forecast], rounds: int) -> str:
     said = [
         f"{one.workers} workers, one a rank and a host; links of {human_rate(one.link.rate)} each way, "
         f"{human_time(one.link.latency)} one way, where a byte takes {8 * HEADERS:.2f} bits, headers "
-        f"included; {_served(one)}",
+        f"included; {one.model.assumptions(one.workers)}",
         f"Sizes and times are extrapolated to {one.workers} workers from {ROUNDS} rounds with {FEW} and with "
         f"{MORE} workers in this process, sizes without the first {SETTLED} rounds; the server's time also "
         f"from {ROUNDS} rounds in which it gets copies of their messages as if from {MANY}. Each worker is "
@@ -235,33 +215,3 @@ def report(found: list[Forecast], rounds: int) -> str:
     if one.costs.worker == 0:
         said[1:] = ["Sizes are as given, and nothing but messages takes time."]
     return "\n\n".join([*said, markdown_table(head, rows)])
-
-
-def _steps(one: Forecast) -> str:
-    """In how many steps a broadcast spreads."""
-    steps = broadcasting(one.ranks, one.blocks)[1]
-    return "one step" if steps == 1 else f"{steps} steps, in a tree"
-
-
-def _served(one: Forecast) -> str:
-    """The assumptions on the ranks that serve."""
-    if one.server == "allreduce":
-        return (
-            "MPI_Allreduce sums the vectors. A round is the sum of its parts. The ranks exchange whole "
-            f"vectors in pairs {exchanges(one.ranks)} times, by recursive doubling, as Open MPI 5 does it "
-            "between 8 hosts."
-        )
-    if one.server == "sharded":
-        return (
-            f"{one.blocks} ranks serve a block each. A broadcast takes {_steps(one)}. "
-            "A round is the sum of its parts on the busiest rank. "
-            f"Its link is as busy as its bytes say, and each message takes {human_time(MESSAGE)} of the "
-            "processor at each end."
-        )
-    role = "the server only" if one.server == "dedicated" else "the server, and hosts worker 0"
-    return (
-        f"rank 0 is {role}. A round is the sum of its parts. The server receives messages over its one "
-        f"link; those above 64 KiB are sent when it asks for them, {AHEAD // 2**20} MiB at a time. The "
-        f"broadcast is Open MPI 5's: {copies(one.ranks)} messages' lengths, {depth(one.ranks)} links deep. "
-        f"MPI's own time on the processor is left out, some {human_time(MESSAGE)} for each message received."
-    )

@@ -9,22 +9,21 @@ import pytest
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import human_rate, human_time, parse_rate, parse_time
+from mpicomp.lab.bench.break_even import break_even, crossing
 from mpicomp.lab.bench.cost_model import (
     EAGER,
     HEADERS,
+    ByAllreduce,
+    ByRoot,
+    BySharded,
     Costs,
     Link,
-    allreduce_time,
-    break_even,
     broadcasting,
     copies,
-    crossing,
     depth,
     exchanges,
     latency_of,
-    round_time,
-    sharded_time,
-    time_of,
+    model_of,
 )
 from mpicomp.lab.bench.link import (
     between_hosts,
@@ -37,12 +36,12 @@ DENSE = Costs(up=4e5, down=4e5, worker=2e-3, server=5e-5, replica=1e-4)
 def test_a_round_is_what_the_formulas_say():
     alpha, n = 1e-3, 4
     beta = 8 * HEADERS / 1e8
-    small = round_time(SMALL, Link(1e8, alpha), n, sharing=2.0)
+    small = ByRoot().time(SMALL, Link(1e8, alpha), n, sharing=2.0)
     assert small.worker == 2 * SMALL.worker and small.replica == 2 * SMALL.replica
     assert small.server == n * SMALL.server
     assert small.up == pytest.approx(alpha + 3 * 1000 * beta)
     assert small.down == pytest.approx(2 * alpha + 3 * 4000 * beta)  # the announcement is 2 links deep
-    dense = round_time(DENSE, Link(1e8, alpha), n)
+    dense = ByRoot().time(DENSE, Link(1e8, alpha), n)
     assert dense.up == pytest.approx(alpha + 3 * 4e5 * beta + 2 * alpha)
     assert dense.down == pytest.approx(3 * alpha + 3 * 4e5 * beta)
     assert dense.total == dense.worker + dense.up + dense.server + dense.down + dense.replica
@@ -53,13 +52,13 @@ def test_messages_to_one_worker_alone_leave_through_the_servers_one_link():
     alpha, n = 1e-3, 40
     beta = 8 * HEADERS / 1e8
     for own, asks in ((500.0, 0), (1e5, 1)):
-        plain, both = (round_time(c, Link(1e8, alpha), n) for c in (SMALL, replace(SMALL, own=own)))
+        plain, both = (ByRoot().time(c, Link(1e8, alpha), n) for c in (SMALL, replace(SMALL, own=own)))
         assert both.down - plain.down == pytest.approx(alpha + 39 * own * beta + 2 * asks * alpha)
         assert both.up == plain.up
 
 
 def test_a_dedicated_server_receives_from_all():
-    shared, dedicated = (round_time(SMALL, Link(1e6, 0.0), 4, dedicated=d) for d in (False, True))
+    shared, dedicated = (ByRoot(d).time(SMALL, Link(1e6, 0.0), 4) for d in (False, True))
     assert dedicated.up / shared.up == pytest.approx(4 / 3)
     assert dedicated.down / shared.down == pytest.approx(4 / 3)
 
@@ -68,10 +67,10 @@ def test_where_every_rank_serves_its_share_the_busiest_link_does_not_grow_with_t
     """A message and a broadcast pass it, with as many blocks as workers; the root's share falls to 1/S."""
     link = Link(1.0, 0.0)
     for n in (4, 64, 1000):
-        time = sharded_time(DENSE, link, n, n)
+        time = BySharded(n).time(DENSE, link, n)
         assert time.up == pytest.approx(8 * HEADERS * 4e5, rel=1e-3) == pytest.approx(time.down)
         assert time.server == pytest.approx(DENSE.server)
-    few = sharded_time(DENSE, Link(inf, 1e-3), 1000, 8)
+    few = BySharded(8).time(DENSE, Link(inf, 1e-3), 1000)
     assert few.up == pytest.approx(1e-3 + 1007 * 1e-5)
     assert few.server == pytest.approx(1000 / 8 * DENSE.server)
 
@@ -82,9 +81,9 @@ def test_with_far_fewer_blocks_than_ranks_broadcasts_spread_in_trees():
     assert broadcasting(1000, 1) == (10, 10) and broadcasting(8, 4) == (7, 1)
     most, steps = broadcasting(1000, 8)
     assert 8 <= most <= 8 + 10 and steps == 10
-    few = sharded_time(DENSE, Link(inf, 1e-3), 1000, 8)
+    few = BySharded(8).time(DENSE, Link(inf, 1e-3), 1000)
     assert few.down == pytest.approx(10e-3 + (9 + most + 8) * 1e-5)
-    slow = sharded_time(DENSE, Link(1.0, 0.0), 1000, 8)
+    slow = BySharded(8).time(DENSE, Link(1.0, 0.0), 1000)
     assert slow.down == pytest.approx((most + 9) / 8 * 8 * HEADERS * DENSE.down, rel=1e-6)
 
 
@@ -93,20 +92,20 @@ def test_an_allreduce_exchanges_whole_vectors_in_pairs(ranks, times):
     """log2 of the ranks below, and twice more for those that are left over."""
     link, beta = Link(1e8, 1e-3), 8 * HEADERS / 1e8
     assert exchanges(ranks) == times
-    short, long = allreduce_time(SMALL, link, ranks), allreduce_time(DENSE, link, ranks)
+    short, long = ByAllreduce().time(SMALL, link, ranks), ByAllreduce().time(DENSE, link, ranks)
     assert short.up == pytest.approx(times * (1e-3 + 1000 * beta)) and short.down == long.down == 0
     assert long.up == pytest.approx(times * (3e-3 + 1.4 * 4e5 * beta))
-    in_fragments = allreduce_time(DENSE, between_hosts(1e8, 1e-3), ranks)
+    in_fragments = ByAllreduce().time(DENSE, between_hosts(1e8, 1e-3), ranks)
     assert in_fragments.up == pytest.approx(times * (3e-3 + 4e5 * beta))
     assert between_hosts(1e10, 1e-3) == Link(1e10, 1e-3)
-    assert time_of("allreduce")(SMALL, link, ranks, 1.0) == short
+    assert model_of("allreduce") == ByAllreduce()
 
 
 def test_limits_of_the_rate():
     """On an infinitely fast link latency and computing are left; on a slow one time is bytes over rate."""
-    fast = round_time(DENSE, Link(inf, 0.0), 4)
+    fast = ByRoot().time(DENSE, Link(inf, 0.0), 4)
     assert fast.up == fast.down == 0.0
-    slow = round_time(DENSE, Link(1.0, 0.0), 4).total
+    slow = ByRoot().time(DENSE, Link(1.0, 0.0), 4).total
     assert slow == pytest.approx(8 * HEADERS * (3 * 4e5 + 3 * 4e5), rel=1e-9)
 
 
@@ -115,9 +114,9 @@ def test_messages_above_the_eager_limit_are_asked_for():
     link = Link(inf, 1.0)
     below, above, long = (replace(SMALL, up=size, down=0) for size in (EAGER, EAGER + 1, 1e8))
     for workers, trips in [(5, 1), (65, 1), (66, 2), (1000, 16)]:
-        free = round_time(below, link, workers).up
-        assert round_time(above, link, workers).up - free == 2 * trips
-        assert round_time(long, link, workers).up - free == 2 * (workers - 1)
+        free = ByRoot().time(below, link, workers).up
+        assert ByRoot().time(above, link, workers).up - free == 2 * trips
+        assert ByRoot().time(long, link, workers).up - free == 2 * (workers - 1)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +129,7 @@ def test_broadcasts(ranks, k, t):
 
 def test_the_latency_of_an_empty_round():
     for ranks in (2, 4, 100):
-        empty = round_time(Costs(0, 0, 0, 0, 0), Link(1e9, 3e-3), ranks)
+        empty = ByRoot().time(Costs(0, 0, 0, 0, 0), Link(1e9, 3e-3), ranks)
         assert latency_of(empty.total, ranks) == pytest.approx(3e-3)
 
 
@@ -138,15 +137,15 @@ def test_the_break_even_makes_the_times_equal():
     slow = replace(SMALL, worker=1e-2)  # compressing takes long
     rate = break_even((300, slow), (200, DENSE), latency=1e-4, workers=4, sharing=2.0)
     times = [
-        rounds * round_time(costs, Link(rate, 1e-4), 4, sharing=2.0).total
+        rounds * ByRoot().time(costs, Link(rate, 1e-4), 4, sharing=2.0).total
         for rounds, costs in ((300, slow), (200, DENSE))
     ]
     assert times[0] == pytest.approx(times[1], rel=1e-9)
     for factor, wins in ((0.5, True), (2.0, False)):
         link = Link(factor * rate, 1e-4)
         assert (
-            300 * round_time(slow, link, 4, sharing=2.0).total
-            < 200 * round_time(DENSE, link, 4, sharing=2.0).total
+            300 * ByRoot().time(slow, link, 4, sharing=2.0).total
+            < 200 * ByRoot().time(DENSE, link, 4, sharing=2.0).total
         ) is wins
 
 

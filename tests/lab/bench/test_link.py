@@ -9,12 +9,12 @@ import pytest
 
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.lab.bench import hosts, linkreport
+from mpicomp.lab.bench.break_even import crossing
 from mpicomp.lab.bench.cost_model import (
+    ByRoot,
     Costs,
     Link,
-    crossing,
-    round_time,
-    time_of,
+    model_of,
 )
 from mpicomp.lab.bench.link import (
     Contender,
@@ -126,7 +126,7 @@ def test_a_step_size_is_tuned_with_the_ranks_that_average_when_it_is_timed():
 
 def made_up(label: str, plain: str | None, rate: float, rounds: int, costs: Costs) -> Timing:
     """A timing that is what the model of the root says."""
-    seconds = rounds * round_time(costs, Link(rate, 1e-4), 4, sharing=2.0).total
+    seconds = rounds * ByRoot().time(costs, Link(rate, 1e-4), 4, sharing=2.0).total
     return Timing(
         rate=rate,
         latency=0.0,
@@ -230,7 +230,9 @@ def test_a_dense_method_counts_as_fast_as_it_is_by_allreduce():
     assert (by_sums.label, by_sums.against) == ("TopK", "GD, Allreduce")
     own, against = rows[2], summed[0]
     link = Link(by_sums.predicted, own.alpha)
-    times = [t.rounds * time_of(t.server)(t.costs, link, t.workers, t.sharing).total for t in (own, against)]
+    times = [
+        t.rounds * model_of(t.server).time(t.costs, link, t.workers, t.sharing).total for t in (own, against)
+    ]
     assert times[0] == pytest.approx(times[1], rel=1e-9)
     topk, gd = (
         [t.seconds for t in group if t.label == label]

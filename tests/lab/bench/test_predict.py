@@ -11,9 +11,9 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import PermK, RandK
 from mpicomp.lab.bench.cost_model import (
     HEADERS,
+    ByRoot,
     Costs,
     Link,
-    round_time,
 )
 from mpicomp.lab.bench.predict import FEW, MANY, MORE, _down, _server, _up, forecast, given
 from mpicomp.lab.cli import root
@@ -122,7 +122,7 @@ def test_predict_on_the_command_line():
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    expected = round_time(Costs(1000, 4000, 0, 0, 0), Link(1e9, 5e-5), 64).total
+    expected = ByRoot().time(Costs(1000, 4000, 0, 0, 0), Link(1e9, 5e-5), 64).total
     assert told["round_seconds"]["total"] == pytest.approx(expected)
     assert told["total_seconds"] == pytest.approx(1000 * expected)
     done = mpicomp(
