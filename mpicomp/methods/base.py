@@ -350,7 +350,7 @@ class Method(ABC):
                    not in blocks
 
         Raises ``ConfigError`` if a theorem does not apply, if a compressor of one's own states an omega or
-        alpha that cannot be one, if the theorem's number is beyond double precision, or if
+        alpha that cannot be one, if L or the theorem's number is beyond double precision, or if
         ``theory`` lacks a field that says "theory".
         """
         numbers: dict[str, Any] = {}
@@ -379,6 +379,11 @@ class Method(ABC):
                 raise ConfigError(
                     f"{type(self).__name__}: theory, of {names}, holds if at most {self.most_liars} "
                     f"workers lie, and {c.liars} may. Give numbers, or take ByzVRMARINA with liars={c.liars}."
+                )
+            if not 1e-150 <= c.L <= 1e150:  # where neither its square nor 1 over it is 0 or infinite
+                raise ConfigError(
+                    f"{type(self).__name__}: theory, of {names}, is for an L from 1e-150 to 1e150, and here "
+                    f"L={c.L:g}. Give {names} as a number, or scale f."
                 )
             known: Any = Known(c, type(self).__name__, names)
             with _in_double_precision(type(self).__name__, names):

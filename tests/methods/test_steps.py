@@ -300,6 +300,23 @@ def test_a_compressor_that_sends_nearly_nothing_is_refused_by_theory():
     assert resolved(EF21(nearly, gamma=0.1), 12, 4).gamma == 0.1
 
 
+@pytest.mark.parametrize("method", [GD(), MARINA(RandK(3)), EF21(TopK(3)), DIANA(RandK(3)), DASHA(RandK(3))])
+def test_f_in_other_units_has_the_step_of_these_units_or_none(method):
+    """Powers of two round nothing; the squares of constants beyond 1e150 and 1e-150 would."""
+
+    def scaled(factor):
+        names = ("L", "L_plus", "L_pm", "mu")
+        L_i = tuple(factor * L for L in HAND.L_i)
+        return replace(HAND, L_i=L_i, **{name: factor * getattr(HAND, name) for name in names})
+
+    usual = resolved(method, 12, 4).gamma
+    for factor in (2.0**490, 2.0**-490):
+        assert resolved(method, 12, 4, scaled(factor)).gamma * factor == usual
+    for factor in (2.0**500, 2.0**-500, 2.0**-1060):
+        with pytest.raises(ConfigError, match=r"L from 1e-150 to 1e150, .* Give gamma as a number"):
+            resolved(method, 12, 4, scaled(factor))
+
+
 def test_constants_are_asked_for_only_if_a_step_needs_them():
     def refuse():
         raise AssertionError("asked")
