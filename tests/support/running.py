@@ -29,10 +29,15 @@ def run(method=METHOD, problem=PROBLEM, workers=N, transport=None, **options):
     return mpicomp.run(method, problem, workers=workers, transport=transport or Local(workers), **options)
 
 
+def outcome_of(method, at=range(0, 41, 10)):
+    """The ``outcome`` of ``run(method)``, with the rows after the rounds ``at``."""
+    *others, rows = _of_every_round(method)
+    return *others, [rows[k] for k in at]
+
+
 @cache
-def outcome_of(method):
-    """The ``outcome`` of ``run(method)``."""
-    return outcome(run(method))
+def _of_every_round(method):
+    return outcome(run(method, every=1))
 
 
 def interrupted(at: int, /, *args, **options):
