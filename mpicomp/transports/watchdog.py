@@ -81,9 +81,9 @@ class Watchdog:
         since = self._waiting_since
         if since is None or monotonic() - since < self._timeout:
             return
-        answers = self._ask()
-        if self._waiting_since == since:  # the same wait still
-            self._say(self._verdict(answers))
+        verdict = self._verdict(self._ask())
+        if verdict and self._waiting_since == since:  # the same wait still
+            self._say(verdict)
 
     def _ask(self) -> dict[int, int]:
         """Ask the other ranks for their states; returns the states of those ranks that answer."""
@@ -101,13 +101,15 @@ class Watchdog:
                     answers[rank] = tag
         return answers
 
-    def _verdict(self, answers: dict[int, int]) -> str:
-        seconds = f"{self._timeout + self._patience:.3g} s"
+    def _verdict(self, answers: dict[int, int]) -> str | None:
+        """What is wrong with the ranks; None if some have begun to compute within the timeout."""
         if silent := [rank for rank in range(1, self._comm.size) if rank not in answers]:
-            return f"{self._names(silent)} silent for {seconds}"
+            return f"{self._names(silent)} silent for {self._timeout + self._patience:.3g} s"
         if busy := [rank for rank, state in answers.items() if state == _BUSY]:
             return f"{self._names(busy)} computing for more than {self._timeout:g} s without a message"
-        return f"every rank has been waiting for another for {seconds}"
+        if _COMPUTING in answers.values():
+            return None
+        return f"every rank waits for another, the server for more than {self._timeout:g} s"
 
     def _watch_server(self) -> None:
         since = self._waiting_since
