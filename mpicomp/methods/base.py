@@ -338,6 +338,12 @@ class Method(ABC):
         """The names of the parameters that may say "theory"."""
         return tuple(name for name, check in checks_of(type(self)).items() if check.theory)
 
+    @property
+    def by_theory(self) -> dict[str, str]:
+        """The parameters that say "theory" or a multiple of it, and their texts."""
+        given = {name: getattr(self, name) for name in self.theory_parameters}
+        return {name: text for name, text in given.items() if isinstance(text, str) and not is_auto(text)}
+
     def resolve(
         self, constants: Callable[[], Constants], d: int, n: int, blocks: Blocks | None = None
     ) -> Self:
@@ -359,12 +365,8 @@ class Method(ABC):
             found = replace(self, **numbers)
             return found if blocks is None else found.in_blocks(blocks)
 
-        checks = checks_of(type(self))
+        checks, asked = checks_of(type(self)), self.by_theory
         left_out = [k for k, check in checks.items() if check.default and getattr(self, k) is None]
-        asked = {name: getattr(self, name) for name in self.theory_parameters}
-        asked = {
-            name: value for name, value in asked.items() if isinstance(value, str) and not is_auto(value)
-        }
         if left_out or asked:
             for f in fields(self):
                 if isinstance(C := getattr(self, f.name), Compressor):

@@ -163,7 +163,7 @@ class WhitenedMethod(Method):
         """
         check_size(type(self).__name__, d, n)
         if c.diagonals is None:
-            asked = " and ".join(self.theory_parameters)
+            asked = " and ".join(self.by_theory)
             raise ConfigError(
                 f"{type(self).__name__} takes its step sizes from the smoothness matrices of the f_i, and of "
                 f"those this problem gives no diagonals: give {asked} as numbers."
