@@ -26,7 +26,6 @@ from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.scattering import ScatteringMethod, refuse_servers
 
 _TYPES = {"f4": np.float32, "f8": np.float64}
-_STOP, _FAILED = 1, 2  # entries behind the vector: how many ranks ask to stop, and how many have failed
 
 
 class Allreduce(Averaging):
@@ -55,7 +54,7 @@ class Allreduce(Averaging):
         assert isinstance(method, AveragingMethod)
         values: Any = method.uplink(key)
         size = method.entries(books.d, key)
-        total = np.zeros(size + 2, _TYPES[values.values])
+        total = np.zeros(size + 2, _TYPES[values.values])  # the vector, and the two numbers
         failed: MpicompError | None = None
         try:
             for i in self.hosted(senders):
