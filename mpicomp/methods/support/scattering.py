@@ -46,10 +46,10 @@ class ScatteringMethod(Method):
         """The bits that the paper charges for the message ``own`` to the worker of ``key``."""
 
     def in_blocks(self, blocks: Blocks) -> NoReturn:
-        refuse_servers(self, "sharded")
+        refuse_server(self, "sharded")
 
 
-def refuse_servers(method: Method, server: str) -> NoReturn:
+def refuse_server(method: Method, server: str) -> NoReturn:
     """Raise ``ConfigError``: ``server`` has no one rank that makes a message for each worker."""
     raise ConfigError(
         f"{type(method).__name__} sends each worker a message of its own, which one server makes; "
