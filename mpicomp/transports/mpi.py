@@ -154,9 +154,9 @@ class Mpi(PointToPoint):
 
         All messages of this round have been received by now.
         """
-        if self._silent and self.stop:
+        if self._may_speak and self.stop:
             self.messages.Isend([b"", MPI.BYTE], dest=0, tag=STOP).Free()
-            self._silent = False
+            self._may_speak = False
         elif self.is_server and self.messages.Iprobe(tag=STOP):
             self.messages.Recv([bytearray(), MPI.BYTE], tag=STOP)
             self.stop = True

@@ -51,7 +51,7 @@ class PointToPoint(Ranks):
         """Set this rank's fields from the communicators and ``shares``, the workers of each rank."""
         self._place(self.messages.rank, shares)
         self.messages.Set_name(MESSAGES)
-        self._silent = not self.is_server and not self.hosted  # no message can say that it was asked to stop
+        self._may_speak = not self.is_server and not self.hosted  # no other message can say its stop
         # The sends under way; each request keeps its message's memory alive.
         self._requests: deque[MPI.Request] = deque()
 
