@@ -216,7 +216,7 @@ def _pickled(answer: tuple[object, MpicompError | None]) -> bytes:
         return pickle.dumps((None, refused))
 
 
-def placement(n: int, ranks: int, dedicated: bool) -> list[range]:
+def shares_of(n: int, ranks: int, dedicated: bool) -> list[range]:
     """The worker numbers of each rank, in contiguous shares; with a dedicated server rank 0 hosts none."""
     hosts = ranks - 1 if dedicated else ranks
     shares = [range(r * n // hosts, (r + 1) * n // hosts) for r in range(hosts)]
