@@ -45,8 +45,7 @@ def steepest(norm: str, g: Array, parts: Parts | None, polar: str = "svd") -> Ar
     the sign of NaN is NaN.
     """
     if norm == "l2":
-        length = float(kernels.backend_for(g).encode_norms([g], "f8")[1][0])
-        return kernels.promoted(g) / (length or 1.0)
+        return kernels.promoted(g) / (kernels.norm(g) or 1.0)
     D: Array = np.sign(kernels.promoted(g))
     if norm == "spectral":
         for part, where in parts or ():
