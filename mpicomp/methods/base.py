@@ -359,45 +359,48 @@ class Method(ABC):
         alpha that cannot be one, if the theorem's number is beyond double precision, or if
         ``theory`` lacks a field that says "theory".
         """
-        numbers: dict[str, Any] = {}
-
-        def method() -> Method:
-            found = replace(self, **numbers)
-            return found if blocks is None else found.in_blocks(blocks)
-
-        checks, asked = checks_of(type(self)), self.by_theory
-        left_out = [k for k, check in checks.items() if check.default and getattr(self, k) is None]
-        if left_out or asked:
+        left_out = [
+            k for k, check in checks_of(type(self)).items() if check.default and getattr(self, k) is None
+        ]
+        if left_out or self.by_theory:
             for f in fields(self):
                 if isinstance(C := getattr(self, f.name), Compressor):
                     check_constants(C, d, n)
+        method = replace(self)
         if left_out:
             with _in_double_precision(type(self).__name__, " and ".join(left_out)):
-                defaults = method().defaults(d, n)
-            numbers |= {name: defaults[name] for name in left_out}
-        if asked:
-            c, names = constants(), " and ".join(asked)
-            if c.liars > self.most_liars:
-                raise ConfigError(
-                    f"{type(self).__name__}: theory, of {names}, holds if at most {self.most_liars} "
-                    f"workers lie, and {c.liars} may. Give numbers, or take ByzVRMARINA with liars={c.liars}."
-                )
-            known: Any = Known(c, type(self).__name__, names)
-            with _in_double_precision(type(self).__name__, names):
-                theory = method().theory(known, d, n)
-            if not isinstance(theory, Mapping):
-                raise ConfigError(
-                    f"{type(self).__name__}.theory gives {theory!r:.60}; expected a dict of numbers by name, "
-                    'such as {"gamma": 1 / c.L}.'
-                )
-            if lacking := asked.keys() - theory.keys():
-                raise ConfigError(
-                    f"{type(self).__name__}.theory gives no {', '.join(sorted(lacking))}, which says "
-                    '"theory": give a number, or have theory return it.'
-                )
-            found = {k: v.item() if isinstance(v, np.generic) else v for k, v in theory.items()}
-            numbers |= {k: theory_factor(k, v) * found[k] for k, v in asked.items()}
-        return replace(self, **numbers)
+                defaults = method._cut(blocks).defaults(d, n)
+            method = replace(self, **{name: defaults[name] for name in left_out})
+        if method.by_theory:
+            method = replace(method, **method._numbers_by_theory(constants(), d, n, blocks))
+        return method
+
+    def _cut(self, blocks: Blocks | None) -> Self:
+        return self if blocks is None else self.in_blocks(blocks)
+
+    def _numbers_by_theory(self, c: Constants, d: int, n: int, blocks: Blocks | None) -> dict[str, float]:
+        """The numbers, by name, of the fields that say "theory".  Raises ``ConfigError`` as ``resolve``."""
+        asked, names = self.by_theory, " and ".join(self.by_theory)
+        if c.liars > self.most_liars:
+            raise ConfigError(
+                f"{type(self).__name__}: theory, of {names}, holds if at most {self.most_liars} "
+                f"workers lie, and {c.liars} may. Give numbers, or take ByzVRMARINA with liars={c.liars}."
+            )
+        known: Any = Known(c, type(self).__name__, names)
+        with _in_double_precision(type(self).__name__, names):
+            theory = self._cut(blocks).theory(known, d, n)
+        if not isinstance(theory, Mapping):
+            raise ConfigError(
+                f"{type(self).__name__}.theory gives {theory!r:.60}; expected a dict of numbers by name, "
+                'such as {"gamma": 1 / c.L}.'
+            )
+        if lacking := asked.keys() - theory.keys():
+            raise ConfigError(
+                f"{type(self).__name__}.theory gives no {', '.join(sorted(lacking))}, which says "
+                '"theory": give a number, or have theory return it.'
+            )
+        found = {k: v.item() if isinstance(v, np.generic) else v for k, v in theory.items()}
+        return {k: theory_factor(k, v) * found[k] for k, v in asked.items()}
 
 
 @contextmanager
