@@ -1,8 +1,8 @@
 """The interface of transports.  A transport moves bytes between n workers and a server; it knows no method.
 
-Every operation is collective: all ranks call it, in the same order.  Errors are collective too: one
-that a rank meets inside ``gather``, ``raise_on_all`` or ``ask_server`` is raised on all ranks, so that a
-run ends everywhere at the same point and can be reported once.
+Every operation is collective: all ranks call it, in the same order.  Errors are collective too: one that a
+rank meets inside ``gather``, ``raise_on_all`` or ``ask_server`` is raised on all ranks, after ``gather`` by
+the ``broadcast``.  So a run ends everywhere at the same point, and the error can be reported once.
 """
 
 from __future__ import annotations
@@ -78,8 +78,9 @@ class Transport(ABC):
         sender i that it hosts, in increasing order.  On the server ``send`` is ``take`` itself; the other
         ranks' messages are taken at the end of the block.  Their bytes are valid until ``take`` returns.
 
-        If the block raises an ``MpicompError`` on another rank than the server, the error is sent in place
-        of the messages that are left.  The server raises it, once all messages under way are here.
+        If the block raises an ``MpicompError`` on another rank than the server, the error ends here, and is
+        sent in place of the messages that are left.  The server raises it, once all messages under way are
+        here; its caller then calls ``fail``, so that ``broadcast`` raises it on the other ranks.
         """
 
     @abstractmethod
