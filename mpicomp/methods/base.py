@@ -266,9 +266,9 @@ class Method(ABC):
         """
 
     def received(self, broadcast: Any, r: Any, key: Key) -> Any:
-        """Return the broadcast in the form that ``replica_step`` takes; every rank calls this, ``r`` stays.
+        """Return the broadcast in the form that ``replica_step`` takes; ``r`` does not change.
 
-        Raises ``MessageError`` if the bytes cannot be a broadcast.
+        Every rank calls this.  Raises ``MessageError`` if the bytes cannot be a broadcast.
         """
         return broadcast
 

@@ -12,7 +12,7 @@ from mpicomp.methods.base import Message, Method
 
 
 class ScatteringMethod(Method):
-    """A round of it, where ``scatters`` says so, has a step more before the broadcast::
+    """A method whose rounds, where ``scatters`` says so, have a step more before the broadcast::
 
         own_i  =  own_message(s, r, key_i)     server -> worker i, once the server's step is closed
                   receive(w_i, own_i, key_i)   on the rank of worker i
