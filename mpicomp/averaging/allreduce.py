@@ -23,10 +23,9 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Method, Nothing
 from mpicomp.methods.parameters import is_auto
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.methods.support.scattering import ScatteringMethod, refuse_servers
+from mpicomp.methods.support.scattering import ScatteringMethod, refuse_server
 
 _TYPES = {"f4": np.float32, "f8": np.float64}
-_STOP, _FAILED = 1, 2  # entries behind the vector: how many ranks ask to stop, and how many have failed
 
 
 class Allreduce(Averaging):
@@ -55,7 +54,7 @@ class Allreduce(Averaging):
         assert isinstance(method, AveragingMethod)
         values: Any = method.uplink(key)
         size = method.entries(books.d, key)
-        total = np.zeros(size + 2, _TYPES[values.values])
+        total = np.zeros(size + 2, _TYPES[values.values])  # the vector, and the two numbers
         failed: MpicompError | None = None
         try:
             for i in self.hosted(senders):
@@ -107,7 +106,7 @@ def sums(method: Method) -> bool:
 def check_sums(method: Method) -> None:
     """Raise ``ConfigError`` unless ``sums(method)``."""
     if isinstance(method, ScatteringMethod):
-        refuse_servers(method, "allreduce")
+        refuse_server(method, "allreduce")
     if forwards(getattr(method, "down", None)):
         raise ConfigError(
             "server='allreduce' adds vectors, and has no messages that could be forwarded: leave forward out."

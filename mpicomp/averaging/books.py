@@ -41,7 +41,7 @@ class Books:
         self._failed: MpicompError | None = None
 
     def enter(self, up: Any, key: Key, size: int, ledger: Ledger | None = None) -> None:
-        """Charge the message ``up``, of ``size`` bytes, to the worker of ``key``; None: in this ledger."""
+        """Charge ``up``, ``size`` bytes of the worker of ``key``, to ``ledger``; None: to the one here."""
         ledger = self.ledger if ledger is None else ledger
         ledger.up[self.original_ids[key.worker]] += size
         if key.round < self.method.setup_rounds:

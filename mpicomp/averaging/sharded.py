@@ -46,7 +46,7 @@ class Sharded(Averaging):
         self.up_by_block = np.zeros((len(self.transport.hosted), len(blocks)), np.int64)
         self.down_by_block = np.zeros(len(blocks), np.int64)
         self._share = Ledger(self.transport.n)  # the uplink from here that the server's ledger lacks
-        # Called first in ``play``: if this round's messages are sent early, ends this and returns True.
+        # Called first in ``play``: whether this round's messages are sent already.  ``Early`` sets it.
         self.sent_early: Callable[[], bool] = lambda: False
 
     def slices(self, d: int) -> list[slice]:

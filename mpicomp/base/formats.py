@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpicomp.base.errors import unknown
+from mpicomp.base.errors import check_known
 
 WIDTH = {"f8": 8, "f4": 4, "f2": 2, "bf16": 2}  # bytes a value
 ROUNDING = {"f8": 2.0**-53, "f4": 2.0**-24, "f2": 2.0**-11, "bf16": 2.0**-8}  # of a normal number, relative
@@ -11,8 +11,7 @@ EXPONENT_BITS = {"f4": 8, "f8": 11}
 
 def check_format(values: str) -> None:
     """Raise ``ConfigError`` unless ``values`` names a format."""
-    if not isinstance(values, str) or values not in WIDTH:
-        raise unknown("value format", str(values), WIDTH)
+    check_known("value format", values, WIDTH)
 
 
 def exponent_bias(values: str) -> int:

@@ -1,6 +1,6 @@
-"""Convert arrays that a user gives to numpy: arrays, lists, torch tensors, pandas data.
+"""Read what a user gives as numpy's arrays: lists, torch tensors, data of pandas, sparse matrices.
 
-Masks are refused.
+``as_array`` converts it, and refuses masks.  ``in_full`` hashes it, so that other data are noticed.
 """
 
 from __future__ import annotations

@@ -42,6 +42,11 @@ class Part:
         """The number of entries; 1 for the shape ()."""
         return prod(self.shape)
 
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it has two axes or more: it is then a matrix too, its first axis by all others."""
+        return len(self.shape) >= 2
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -86,3 +91,13 @@ class Parts:
     def size(self) -> int:
         """The number of entries of all parts, d."""
         return sum(part.size for part in self.parts)
+
+
+def check_parts(who: str, parts: Parts | None, d: int, remedy: str = "Call") -> None:
+    """Raise ``ConfigError`` unless ``parts``, which ``who`` needs, are those of a vector in R^d."""
+    if parts is None or parts.size != d:
+        known = "no parts" if parts is None else f"parts of {parts.size} entries"
+        raise ConfigError(
+            f"{who} knows {known} of the dimension d={d}. {remedy} bound(parts) first, as a run does with "
+            "the parts of its problem."
+        )

@@ -107,6 +107,11 @@ def add_scaled(out: NDArray[np.floating], x: NDArray[np.floating], scale: float)
     backend_for(out, x).add_scaled(out, x, scale)
 
 
+def norm(x: NDArray[np.floating]) -> float:
+    """|x|, the same bits on every device.  Raises ``DivergedError`` if it is not finite."""
+    return float(backend_for(x).encode_norms([x], "f8")[1][0])
+
+
 def promoted(x: NDArray[np.floating]) -> NDArray[np.float64]:
     """x in float64; x itself if it is float64 already."""
     if (there := device_of(x)) is not None:

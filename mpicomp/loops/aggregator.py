@@ -20,7 +20,7 @@ from mpicomp.loops.start import digest
 from mpicomp.loops.stepping import NONE, SENT, SKIPPED, operation
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.estimating import EstimatingMethod
-from mpicomp.runtime.held import held
+from mpicomp.runtime.left_out import left_out
 from mpicomp.text.config import as_method
 from mpicomp.transports.calls import Operation
 
@@ -157,7 +157,7 @@ class Aggregator(Resumable):
 
     @contextmanager
     def _hold(self, slices: list[slice]) -> Iterator[None]:
-        with held(self._play, slices, self._background.wait), self._holding.block(slices):
+        with left_out(self._play, slices, self._background.wait), self._holding.block(slices):
             yield
 
     @operation

@@ -58,11 +58,7 @@ class Descent(Resumable):
     def model(self) -> Any:
         """The server's own model, of EF21-P, MARINA-P, M3 and MCM, which keep one, else ``x``; collective."""
         self._agreement.begin(Operation.MODEL, lambda: None)
-        if self.method.model is None:
-            return self.x
-        own = self._play.model()
-        told = self.transport.ask_server(lambda: kernels.to_host(own))
-        return self._packing.unpack(kernels.to_device(told))
+        return self._packing.unpack(self._play.model_everywhere())
 
     def step(self, gradient: Any) -> bool:
         """Make one step of the method; collective.

@@ -436,10 +436,9 @@ class Stepping:
 
 def _no_constants(method: Method) -> NoReturn:
     """Raise ``ConfigError`` that names the parameters of ``method`` that are "theory"."""
-    asked = [name for name in method.theory_parameters if isinstance(getattr(method, name), str)]
     raise ConfigError(
-        f'{type(method).__name__}: "theory", for {" and ".join(asked)}, follows from the constants of a '
-        "problem, and here there is none: give a number."
+        f'{type(method).__name__}: "theory", for {" and ".join(method.by_theory)}, follows from the '
+        "constants of a problem, and here there is none: give a number."
     )
 
 

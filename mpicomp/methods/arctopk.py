@@ -13,7 +13,7 @@ from mpicomp import kernels
 from mpicomp.base.arrays import Indices
 from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.errors import ConfigError
-from mpicomp.base.parts import Parts
+from mpicomp.base.parts import Parts, check_parts
 from mpicomp.compressors import Lossless
 from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.sparsifier import Support, gather, scatter_add
@@ -207,19 +207,14 @@ class ARCTopK(LinearMethod, EstimatingMethod):
             rows = _rows_of(d, self.width, self.k)
             kept = resolve_count(self.k, rows)
             return Layers((Matrix(slice(0, d), rows, self.width, kept, min(self.r, self.width)),))
-        if self.parts is None or self.parts.size != d:
-            known = "no parts" if self.parts is None else f"parts of {self.parts.size} entries"
-            raise ConfigError(
-                f"ARCTopK knows {known} of the dimension d={d}. Give width, or call bound(parts) first, as "
-                "a run does with the parts of its problem."
-            )
+        check_parts("ARCTopK", self.parts, d, "Give width, or call")
         return self._layers_of_parts
 
     @cached_property
     def _layers_of_parts(self) -> Layers:
         matrices, whole = [], []
         for part, where in self.parts or ():
-            rows = part.shape[0] if len(part.shape) >= 2 else part.size
+            rows = part.shape[0] if part.is_matrix else part.size
             kept = rows if self.k >= rows else resolve_count(self.k, rows)
             columns = part.size // rows
             m = Matrix(where, rows, columns, kept, min(self.r, columns))

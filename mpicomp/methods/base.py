@@ -266,9 +266,9 @@ class Method(ABC):
         """
 
     def received(self, broadcast: Any, r: Any, key: Key) -> Any:
-        """Return the broadcast in the form that ``replica_step`` takes; every rank calls this, ``r`` stays.
+        """Return the broadcast in the form that ``replica_step`` takes; ``r`` does not change.
 
-        Raises ``MessageError`` if the bytes cannot be a broadcast.
+        Every rank calls this.  Raises ``MessageError`` if the bytes cannot be a broadcast.
         """
         return broadcast
 
@@ -338,6 +338,12 @@ class Method(ABC):
         """The names of the parameters that may say "theory"."""
         return tuple(name for name, check in checks_of(type(self)).items() if check.theory)
 
+    @property
+    def by_theory(self) -> dict[str, str]:
+        """The parameters that say "theory" or a multiple of it, and their texts."""
+        given = {name: getattr(self, name) for name in self.theory_parameters}
+        return {name: text for name, text in given.items() if isinstance(text, str) and not is_auto(text)}
+
     def resolve(
         self, constants: Callable[[], Constants], d: int, n: int, blocks: Blocks | None = None
     ) -> Self:
@@ -353,54 +359,53 @@ class Method(ABC):
         alpha that cannot be one, if L or the theorem's number is beyond double precision, or if
         ``theory`` lacks a field that says "theory".
         """
-        numbers: dict[str, Any] = {}
-
-        def method() -> Method:
-            found = replace(self, **numbers)
-            return found if blocks is None else found.in_blocks(blocks)
-
-        checks = checks_of(type(self))
-        left_out = [k for k, check in checks.items() if check.default and getattr(self, k) is None]
-        asked = {name: getattr(self, name) for name in self.theory_parameters}
-        asked = {
-            name: value for name, value in asked.items() if isinstance(value, str) and not is_auto(value)
-        }
-        if left_out or asked:
+        left_out = [
+            k for k, check in checks_of(type(self)).items() if check.default and getattr(self, k) is None
+        ]
+        if left_out or self.by_theory:
             for f in fields(self):
                 if isinstance(C := getattr(self, f.name), Compressor):
                     check_constants(C, d, n)
+        method = replace(self)
         if left_out:
             with _in_double_precision(type(self).__name__, " and ".join(left_out)):
-                defaults = method().defaults(d, n)
-            numbers |= {name: defaults[name] for name in left_out}
-        if asked:
-            c, names = constants(), " and ".join(asked)
-            if c.liars > self.most_liars:
-                raise ConfigError(
-                    f"{type(self).__name__}: theory, of {names}, holds if at most {self.most_liars} "
-                    f"workers lie, and {c.liars} may. Give numbers, or take ByzVRMARINA with liars={c.liars}."
-                )
-            if not 1e-150 <= c.L <= 1e150:  # where neither its square nor 1 over it is 0 or infinite
-                raise ConfigError(
-                    f"{type(self).__name__}: theory, of {names}, is for an L from 1e-150 to 1e150, and here "
-                    f"L={c.L:g}. Give {names} as a number, or scale f."
-                )
-            known: Any = Known(c, type(self).__name__, names)
-            with _in_double_precision(type(self).__name__, names):
-                theory = method().theory(known, d, n)
-            if not isinstance(theory, Mapping):
-                raise ConfigError(
-                    f"{type(self).__name__}.theory gives {theory!r:.60}; expected a dict of numbers by name, "
-                    'such as {"gamma": 1 / c.L}.'
-                )
-            if lacking := asked.keys() - theory.keys():
-                raise ConfigError(
-                    f"{type(self).__name__}.theory gives no {', '.join(sorted(lacking))}, which says "
-                    '"theory": give a number, or have theory return it.'
-                )
-            found = {k: v.item() if isinstance(v, np.generic) else v for k, v in theory.items()}
-            numbers |= {k: theory_factor(k, v) * found[k] for k, v in asked.items()}
-        return replace(self, **numbers)
+                defaults = method._cut(blocks).defaults(d, n)
+            method = replace(self, **{name: defaults[name] for name in left_out})
+        if method.by_theory:
+            method = replace(method, **method._numbers_by_theory(constants(), d, n, blocks))
+        return method
+
+    def _cut(self, blocks: Blocks | None) -> Self:
+        return self if blocks is None else self.in_blocks(blocks)
+
+    def _numbers_by_theory(self, c: Constants, d: int, n: int, blocks: Blocks | None) -> dict[str, float]:
+        """The numbers, by name, of the fields that say "theory".  Raises ``ConfigError`` as ``resolve``."""
+        asked, names = self.by_theory, " and ".join(self.by_theory)
+        if c.liars > self.most_liars:
+            raise ConfigError(
+                f"{type(self).__name__}: theory, of {names}, holds if at most {self.most_liars} "
+                f"workers lie, and {c.liars} may. Give numbers, or take ByzVRMARINA with liars={c.liars}."
+            )
+        if not 1e-150 <= c.L <= 1e150:  # where neither its square nor 1 over it is 0 or infinite
+            raise ConfigError(
+                f"{type(self).__name__}: theory, of {names}, is for an L from 1e-150 to 1e150, and here "
+                f"L={c.L:g}. Give {names} as a number, or scale f."
+            )
+        known: Any = Known(c, type(self).__name__, names)
+        with _in_double_precision(type(self).__name__, names):
+            theory = self._cut(blocks).theory(known, d, n)
+        if not isinstance(theory, Mapping):
+            raise ConfigError(
+                f"{type(self).__name__}.theory gives {theory!r:.60}; expected a dict of numbers by name, "
+                'such as {"gamma": 1 / c.L}.'
+            )
+        if lacking := asked.keys() - theory.keys():
+            raise ConfigError(
+                f"{type(self).__name__}.theory gives no {', '.join(sorted(lacking))}, which says "
+                '"theory": give a number, or have theory return it.'
+            )
+        found = {k: v.item() if isinstance(v, np.generic) else v for k, v in theory.items()}
+        return {k: theory_factor(k, v) * found[k] for k, v in asked.items()}
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from mpicomp.methods.parameters import (
 )
 from mpicomp.methods.support import robust
 from mpicomp.methods.support.averaging import Each
-from mpicomp.methods.support.coins import TwoPointMethod
+from mpicomp.methods.support.coins import TwoPointMethod, share
 from mpicomp.methods.support.estimating import TwoPoints
 from mpicomp.methods.support.variance_theory import balanced_probability, probability, variance
 from mpicomp.problems.base import Constants
@@ -191,8 +191,8 @@ class ByzVRMARINA(TwoPointMethod):
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         found = {}
         if isinstance(self.p, str):
-            bytes_share = self.Q.mean_nbytes(d, n) / self.sync.mean_nbytes(d, n)
-            found["p"] = min(bytes_share, balanced_probability(self, c, self.batch))
+            balanced = balanced_probability(self, c, self.batch)
+            found["p"] = min(share(self.Q, self.sync, d, n), balanced)
         if isinstance(self.gamma, str):
             kappa, G = self._kappa(n), n - (0 if self.averages else self.liars)
             p = probability(self.p, found)

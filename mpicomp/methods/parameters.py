@@ -161,7 +161,7 @@ def _check_format(name: str, value: str) -> None:
 
 
 class _StepSize(FromTheory):
-    """The step size may be "auto" too, where ``Method`` allows it; errors name it for ``may_adapt``."""
+    """A step size may be "auto" too, which ``Method`` then checks; errors name it only with ``may_adapt``."""
 
     def __call__(self, method: str, name: str, value: Any) -> None:
         if not is_auto(value):

@@ -9,7 +9,7 @@ from typing import ClassVar
 from mpicomp.compressors import Identity, Lossless, Unbiased
 from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, StepSize
 from mpicomp.methods.support.batch_theory import require_bounded_variance
-from mpicomp.methods.support.coins import TwoPointMethod
+from mpicomp.methods.support.coins import TwoPointMethod, share
 from mpicomp.methods.support.variance_theory import balanced_probability, probability, variance
 from mpicomp.problems.base import Constants
 
@@ -56,8 +56,8 @@ class VRMARINA(TwoPointMethod):
     def theory(self, c: Constants, d: int, n: int) -> dict[str, float]:
         found = {}
         if isinstance(self.p, str):
-            bytes_share = self.Q.mean_nbytes(d, n) / self.sync.mean_nbytes(d, n)
-            found["p"] = min(bytes_share, balanced_probability(self, c, self.batch, self.sync_batch))
+            balanced = balanced_probability(self, c, self.batch, self.sync_batch)
+            found["p"] = min(share(self.Q, self.sync, d, n), balanced)
         if isinstance(self.gamma, str):
             require_bounded_variance(self, c, self.sync_batch, "sync_batch")
             p = probability(self.p, found)

@@ -48,8 +48,8 @@ def save(folder: Path, transport: Transport, round: int, states: States, header:
         flush_folder(place)
         return name, digest, list(states)
 
-    def write_manifest() -> None:
-        if parts is None:
+    def write_manifest(parts: Any) -> None:
+        if parts is None:  # on other ranks than the server
             return
         _refuse_twice(parts)
         manifest = {"format": FORMAT, "round": round, "parts": parts, **header}
@@ -63,8 +63,8 @@ def save(folder: Path, transport: Transport, round: int, states: States, header:
             raise RecordError(f"cannot write {error.filename or place}: {error.strerror}.") from None
 
     try:
-        parts: Any = transport.collect(transport.raise_on_all(write_part))
-        transport.raise_on_all(write_manifest)
+        parts = transport.collect(transport.raise_on_all(write_part))
+        transport.raise_on_all(lambda: write_manifest(parts))
     except MpicompError:
         if transport.is_server:
             with suppress(OSError):

@@ -31,8 +31,8 @@ class Kept:
     def check(self, records: Mapping[str, Any], every_entry: bool = False) -> None:
         """Raise ``ConfigError`` if a step has changed a shape or a type, or set more than the fields.
 
-        Also for NaN in numbers and in arrays that began with it, and for a single integer below 0.  With
-        ``every_entry`` for NaN in any array: in each round that would cost too much.
+        NaN in a number, or in an array that began with it, is refused too, and so is a single integer below
+        0.  With ``every_entry`` NaN is refused in any array; in each round this would cost too much.
         """
         try:
             for name, value in fields_of(records).items():

@@ -178,14 +178,8 @@ class Loop:
         return self.rounds.x
 
     def model(self) -> Array:
-        """The model that the run measures and returns, on every rank: the iterate, or the server's own model.
-
-        Collective.  Sending the model is no part of the method and is counted nowhere.
-        """
-        own = self.rounds.model()
-        if self.method.model is None:
-            return self.x
-        return kernels.to_device(self.transport.ask_server(lambda: kernels.to_host(own)))
+        """The model that the run measures and returns, on every rank: ``Rounds.model_everywhere``."""
+        return self.rounds.model_everywhere()
 
     def states(self) -> checkpoint.States:
         """The records that this rank saves in a checkpoint, by name; the server alone saves the replica."""

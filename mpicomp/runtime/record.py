@@ -50,7 +50,7 @@ class Row:
     f and grad_norm_sq (|∇f|²) are evaluated on the samples that the run observes, by default all.  They are
     None, and empty in the table, if the run observes none.
 
-    epochs   passes over its samples, mean over workers (see ``measure.Meter``)
+    epochs   passes over a worker's samples, mean over workers (see ``measure.Meter``)
     error    the total error of error feedback, sum_k |e_i^k|², mean over workers; None, and empty in the
              table, for a method without error feedback
     seconds  wall-clock time on the server, without the time spent on observing
@@ -328,8 +328,8 @@ class Recorder:
         """
         if self.folder is None:
             return
-        path = self.folder / "rows.csv"
-        if round is None and read_facts(self.folder).get("config") != self._facts["config"]:
+        path, facts = self.folder / "rows.csv", read_facts(self.folder)
+        if round is None and facts.get("config") != self._facts["config"]:
             raise RecordError(
                 f"{self.folder}/run.json is of another run, which has begun in this folder at the same time. "
                 "Choose another --out for each."
@@ -343,13 +343,12 @@ class Recorder:
             ) from None
         self.rows = [row for row in saved if row.round <= (round or 0) and row.down_bytes <= down_bytes]
         if round is not None:
-            check_whole(self.folder, self.rows, self._due(round, is_due))
-            check_no_gap(self.folder, self.rows, read_facts(self.folder))
+            check_whole(self.folder, self.rows, self._due(round, is_due, facts))
+            check_no_gap(self.folder, self.rows, facts)
             check_agree(self.folder, saved, read_summary(self.folder))
         if self.rows and not is_due(self.rows[-1].round):
             self.rows.pop()
         if round is not None:  # only here: a refused resume must change no file
-            facts = read_facts(self.folder)
             before = facts.get("resumed", [])
             if changed := changed_code(before[-1] if before else facts, self._facts.get("code", {})):
                 warnings.warn(
@@ -363,10 +362,8 @@ class Recorder:
         with os_errors_as(RecordError, f"cannot write {path}"):
             self._file = open(path, "a", newline="", buffering=1)  # noqa: SIM115 (open while the run lasts)
 
-    def _due(self, round: int, is_due: Callable[[int], bool]) -> int:
+    def _due(self, round: int, is_due: Callable[[int], bool], facts: dict[str, Any]) -> int:
         """The last round up to ``round`` after which there is a row; 0 if the rounds of rows have changed."""
-        assert self.folder is not None
-        facts = read_facts(self.folder)
         asked = (one.get("asked", {}) for one in (self._facts, facts, *facts.get("resumed", [])))
         (every, at), *before = ((one.get("every"), one.get("at")) for one in asked)
         if any(one != (every, at if at is None else list(at)) for one in before):  # JSON has lists

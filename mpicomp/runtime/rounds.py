@@ -178,6 +178,13 @@ class Rounds:
         """
         return self.x if self.method.model is None else self.averaging.model(self.method.model)
 
+    def model_everywhere(self) -> Array:
+        """``model`` on every rank; collective.  Sending it is no part of the method, and not counted."""
+        if self.method.model is None:
+            return self.x
+        own = self.model()
+        return kernels.to_device(self.transport.ask_server(lambda: kernels.to_host(own)))
+
     def states(self) -> checkpoint.States:
         """The records that this rank saves in a checkpoint, by name; the server alone saves the replica.
 

@@ -51,15 +51,12 @@ def parse_problem(text: str) -> Problem:
 
 
 def as_method(given: Method | str) -> Method:
-    """``given`` itself, or parsed if it is a text.
-
-    Raises ``ConfigError`` if the text describes no method.
-    """
+    """``given``, parsed if it is a text.  Raises ``ConfigError`` if the text describes no method."""
     return parse_method(given) if isinstance(given, str) else given
 
 
 def as_problem(given: Problem | str) -> Problem:
-    """``given`` itself, or parsed if it is a text.  Raises ``ConfigError`` if the text is no problem's."""
+    """``given``, parsed if it is a text.  Raises ``ConfigError`` if the text describes no problem."""
     return parse_problem(given) if isinstance(given, str) else given
 
 

@@ -14,13 +14,13 @@ class GroupExchange(RankExchange):
     """
 
     def _speak(self) -> None:
-        if self._transport.rank in self._silent:
+        if self._transport.rank in self._mute:
             sent, status = self._with_status(NOTHING)
             self._transport.post(self._transport.messages, sent, status)
 
-    def _hear_silent_ranks(self) -> None:
+    def _hear_mute_ranks(self) -> None:
         t = self._transport
-        arrivals = t.arrivals(t.messages, self._silent)
-        for _ in self._silent:
+        arrivals = t.arrivals(t.messages, self._mute)
+        for _ in self._mute:
             t.stop |= t.take(t.messages, arrivals)[1] == STOP
         arrivals.let_go()

@@ -32,7 +32,7 @@ from mpicomp.torch.gloo import Gloo, Gone, UnderWay, timeout_of
 from mpicomp.torch.group_arrivals import Channel, GroupArrivals, header
 from mpicomp.torch.group_exchange import GroupExchange
 from mpicomp.torch.group_meeting import meeting_of
-from mpicomp.transports.base import placement
+from mpicomp.transports.base import shares_of
 from mpicomp.transports.coming import MOST, Coming
 from mpicomp.transports.exchange import Exchange
 from mpicomp.transports.inbox import Inbox
@@ -62,7 +62,7 @@ class ProcessGroup(Ranks):
         self.names = self._meeting.names
         self.messages = Channel(self._gloo, _MESSAGES)
         self._measurements = Channel(self._gloo, _MEASUREMENTS)
-        self._place(group.rank(), placement(n, group.size(), dedicated))
+        self._place(group.rank(), shares_of(n, group.size(), dedicated))
         self.speakers = [rank for rank in range(1, self.ranks) if not self.shares[rank]]
 
     @contextmanager

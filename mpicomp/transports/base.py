@@ -1,8 +1,8 @@
 """The interface of transports.  A transport moves bytes between n workers and a server; it knows no method.
 
-Every operation is collective: all ranks call it, in the same order.  Errors are collective too: one
-that a rank meets inside ``gather``, ``raise_on_all`` or ``ask_server`` is raised on all ranks, so that a
-run ends everywhere at the same point and can be reported once.
+Every operation is collective: all ranks call it, in the same order.  Errors are collective too: one that a
+rank meets inside ``gather``, ``raise_on_all`` or ``ask_server`` is raised on all ranks, after ``gather`` by
+the ``broadcast``.  So a run ends everywhere at the same point, and the error can be reported once.
 """
 
 from __future__ import annotations
@@ -78,8 +78,9 @@ class Transport(ABC):
         sender i that it hosts, in increasing order.  On the server ``send`` is ``take`` itself; the other
         ranks' messages are taken at the end of the block.  Their bytes are valid until ``take`` returns.
 
-        If the block raises an ``MpicompError`` on another rank than the server, the error is sent in place
-        of the messages that are left.  The server raises it, once all messages under way are here.
+        If the block raises an ``MpicompError`` on another rank than the server, the error ends here, and is
+        sent in place of the messages that are left.  The server raises it, once all messages under way are
+        here; its caller then calls ``fail``, so that ``broadcast`` raises it on the other ranks.
         """
 
     @abstractmethod
@@ -216,7 +217,7 @@ def _pickled(answer: tuple[object, MpicompError | None]) -> bytes:
         return pickle.dumps((None, refused))
 
 
-def placement(n: int, ranks: int, dedicated: bool) -> list[range]:
+def shares_of(n: int, ranks: int, dedicated: bool) -> list[range]:
     """The worker numbers of each rank, in contiguous shares; with a dedicated server rank 0 hosts none."""
     hosts = ranks - 1 if dedicated else ranks
     shares = [range(r * n // hosts, (r + 1) * n // hosts) for r in range(hosts)]

@@ -94,7 +94,8 @@ class Mpi(PointToPoint):
             _check_threads()
         if survive:
             ulfm.require()
-            self._names: list[tuple[int, str]] = comm.allgather((comm.rank, MPI.Get_processor_name()))
+            # The number at the start, and the host, of each rank that is left.
+            self._origins: list[tuple[int, str]] = comm.allgather((comm.rank, MPI.Get_processor_name()))
         self.any_thread = MPI.Query_thread() == MPI.THREAD_MULTIPLE
         self.names = self._meeting.names
         super().__init__(n, comm, self._meeting.patience, dedicated, chunk)
@@ -154,9 +155,9 @@ class Mpi(PointToPoint):
 
         All messages of this round have been received by now.
         """
-        if self._silent and self.stop:
+        if self._may_speak and self.stop:
             self.messages.Isend([b"", MPI.BYTE], dest=0, tag=STOP).Free()
-            self._silent = False
+            self._may_speak = False
         elif self.is_server and self.messages.Iprobe(tag=STOP):
             self.messages.Recv([bytearray(), MPI.BYTE], tag=STOP)
             self.stop = True
@@ -199,16 +200,16 @@ class Mpi(PointToPoint):
             raise RuntimeError("MPI says that a rank has died, and none has")
         if 0 in gone or not any(loads):
             self._end_without(gone, patience=messages.rank)
-        lost = [Lost(*self._names[rank], self.shares[rank]) for rank in gone]
-        self._names = [name for rank, name in enumerate(self._names) if rank not in gone]
+        lost = [Lost(*self._origins[rank], self.shares[rank]) for rank in gone]
+        self._origins = [origin for rank, origin in enumerate(self._origins) if rank not in gone]
         self.messages, self._measurements = messages, measurements
-        self._host([range(start, stop) for start, stop in pairwise(accumulate(loads, initial=0))])
+        self._share_out([range(start, stop) for start, stop in pairwise(accumulate(loads, initial=0))])
         return lost
 
     def _end_without(self, gone: list[int], patience: float) -> NoReturn:
         """Print which ranks have died, and end the job; the first rank to do so speaks for all."""
         time.sleep(0.5 * patience)
-        names = [f"rank {number} on {host}" for number, host in (self._names[rank] for rank in gone)]
+        names = [f"rank {number} on {host}" for number, host in (self._origins[rank] for rank in gone)]
         sys.stderr.write(f"mpicomp: {self.activity}: {', '.join(names) or 'a rank'} died. The job ends.\n")
         sys.stderr.flush()
         end_now()

@@ -7,14 +7,13 @@ when it gets it.  It takes the blocks that are one step from their owners first,
 and so on, each time from the last block to the first.  This is the order in which the next rank takes them,
 so no two ranks wait for each other.
 
-Order.  A message above MPI's eager limit is announced, and sent when the receiver asks for it.
-
-Eager sends.  Between hosts, over TCP, the request for a message waits in the same stream behind data under
-way.  Two ranks that send to each other at the same time would then do so one after the other, at half of
-the link's capacity in both directions.  So messages to other hosts are cut into pieces that Open MPI's TCP
-sends eagerly, without a request ("unasked" below).  The receiver's MPI stores them until they are received.
-To bound this memory, a rank is sent unasked no more than one worker's whole message, ``AHEAD`` bytes, and the
-broadcasts, which together are one vector.  All other messages are announced.
+Eager sends.  A message above MPI's eager limit is announced, and sent when the receiver asks for it.  Between
+hosts, over TCP, this request waits in the same stream behind data under way.  Two ranks that send to each
+other at the same time would then do so one after the other, at half of the link's capacity in both
+directions.  So messages to other hosts are cut into pieces that Open MPI's TCP sends eagerly, without a
+request ("unasked" below).  The receiver's MPI stores them until they are received.  To bound this memory, a
+rank is sent unasked no more than one worker's whole message, ``AHEAD`` bytes, and the broadcasts, which
+together are one vector.  All other messages are announced.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ class MpiExchange(RankExchange):
     def __init__(self, mpi: PointToPoint, blocks: int) -> None:
         super().__init__(mpi, blocks)
         self._mpi = mpi
-        # A silent rank sends its stop alone, which would be taken for a broadcast that it passes on.
-        self._in_trees = not self._silent and pays(self.owners, mpi.ranks)
+        # A mute rank sends its stop alone, which would be taken for a broadcast that it passes on.
+        self._in_trees = not self._mute and pays(self.owners, mpi.ranks)
         self._whole = sent_whole(mpi.messages)  # ranks
-        self._may_speak = mpi.rank in self._silent
+        self._may_speak = mpi.rank in self._mute
 
     def begin(self) -> None:
         super().begin()
@@ -70,13 +69,12 @@ class MpiExchange(RankExchange):
         return [(b, parent(rank, self.owners[b], ranks)) for b in blocks]
 
     def _speak(self) -> None:
-        """On a rank without workers and blocks: tell rank 0 in an empty message that it was asked to stop."""
         if self._may_speak and self._mpi.stop:
             self._mpi.messages.Isend([b"", MPI.BYTE], dest=0, tag=STOP).Free()
             self._may_speak = False
 
-    def _hear_silent_ranks(self) -> None:
-        for rank in self._silent:
+    def _hear_mute_ranks(self) -> None:
+        for rank in self._mute:
             if self._mpi.messages.Iprobe(rank, STOP):
                 self._mpi.messages.Recv([bytearray(), MPI.BYTE], rank, STOP)
                 self._mpi.stop = True

@@ -18,7 +18,7 @@ from mpicomp import kernels
 from mpicomp.base.bits import Bytes
 from mpicomp.transports import pieces
 from mpicomp.transports.arrivals import Arrivals
-from mpicomp.transports.base import placement
+from mpicomp.transports.base import shares_of
 from mpicomp.transports.coming import MOST
 from mpicomp.transports.counters.base import MESSAGES
 from mpicomp.transports.inbox import Inbox
@@ -45,13 +45,13 @@ class PointToPoint(Ranks):
         self._patience = patience
         # Private communicators, so that nothing left over from another run can be received here.
         self.messages, self._measurements = comm.Dup(), comm.Dup()
-        self._host(placement(n, comm.size, dedicated))
+        self._share_out(shares_of(n, comm.size, dedicated))
 
-    def _host(self, shares: Sequence[range]) -> None:
+    def _share_out(self, shares: Sequence[range]) -> None:
         """Set this rank's fields from the communicators and ``shares``, the workers of each rank."""
         self._place(self.messages.rank, shares)
         self.messages.Set_name(MESSAGES)
-        self._silent = not self.is_server and not self.hosted  # no message can say that it was asked to stop
+        self._may_speak = not self.is_server and not self.hosted  # no other message can say its stop
         # The sends under way; each request keeps its message's memory alive.
         self._requests: deque[MPI.Request] = deque()
 

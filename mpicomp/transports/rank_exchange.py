@@ -38,7 +38,7 @@ class RankExchange(Exchange):
         self.served = range(own[-1], own[0] - 1, -1) if own else range(0)
         self.hosted = t.hosted
         # Ranks without workers and blocks; no message of theirs can say that they were asked to stop.
-        self._silent = [r for r in range(t.ranks) if not t.shares[r] and r not in self.owners]
+        self._mute = [r for r in range(t.ranks) if not t.shares[r] and r not in self.owners]
         self._kept: list[Callable[[], None]] = []  # each gives back the memory of a broadcast
 
     def begin(self) -> None:
@@ -113,7 +113,7 @@ class RankExchange(Exchange):
 
     def publish(self, block: int, message: Bytes | MpicompError) -> None:
         if block == 0:
-            self._hear_silent_ranks()
+            self._hear_mute_ranks()
         sent, status = self._with_status(message)
         self._published[block] = message, status
         self._pass_on(block, sent, status)
@@ -149,8 +149,8 @@ class RankExchange(Exchange):
 
     @abstractmethod
     def _speak(self) -> None:
-        """On a rank without workers and blocks: let rank 0 know whether it was asked to stop."""
+        """On a mute rank: let rank 0 know whether it was asked to stop."""
 
     @abstractmethod
-    def _hear_silent_ranks(self) -> None:
-        """On rank 0: hear whether such ranks were asked to stop."""
+    def _hear_mute_ranks(self) -> None:
+        """On rank 0: hear whether mute ranks were asked to stop."""

@@ -81,9 +81,9 @@ class Watchdog:
         since = self._waiting_since
         if since is None or monotonic() - since < self._timeout:
             return
-        answers = self._ask()
-        if self._waiting_since == since:  # the same wait still
-            self._say(self._verdict(answers))
+        verdict = self._verdict(self._ask())
+        if verdict and self._waiting_since == since:  # the same wait still
+            self._say(verdict)
 
     def _ask(self) -> dict[int, int]:
         """Ask the other ranks for their states; returns the states of those ranks that answer."""
@@ -101,13 +101,15 @@ class Watchdog:
                     answers[rank] = tag
         return answers
 
-    def _verdict(self, answers: dict[int, int]) -> str:
-        seconds = f"{self._timeout + self._patience:.3g} s"
+    def _verdict(self, answers: dict[int, int]) -> str | None:
+        """What is wrong with the ranks; None if some have begun to compute within the timeout."""
         if silent := [rank for rank in range(1, self._comm.size) if rank not in answers]:
-            return f"{self._names(silent)} silent for {seconds}"
+            return f"{self._have_been(silent)} silent for {self._timeout + self._patience:.3g} s"
         if busy := [rank for rank, state in answers.items() if state == _BUSY]:
-            return f"{self._names(busy)} computing for more than {self._timeout:g} s without a message"
-        return f"every rank has been waiting for another for {seconds}"
+            return f"{self._have_been(busy)} computing for more than {self._timeout:g} s without a message"
+        if _COMPUTING in answers.values():
+            return None
+        return f"every rank waits for another, the server for more than {self._timeout:g} s"
 
     def _watch_server(self) -> None:
         since = self._waiting_since
@@ -121,7 +123,7 @@ class Watchdog:
         if since is None or monotonic() - since < limit:
             return
         if self._is_to_speak() and self._waiting_since == since:  # the same wait still
-            self._say(f"{self._names([0])} silent, or computing, for {limit:.3g} s")
+            self._say(f"{self._have_been([0])} silent, or computing, for {limit:.3g} s")
 
     def _is_to_speak(self) -> bool:
         """Whether this rank prints that the server is silent, because no other rank has done so."""
@@ -137,7 +139,7 @@ class Watchdog:
         """Whether one of ``ranks`` has announced that it will print that the server is silent."""
         return any([self._comm.Iprobe(rank, _SPEAKING) for rank in ranks])
 
-    def _names(self, ranks: list[int]) -> str:
+    def _have_been(self, ranks: list[int]) -> str:
         names = ", ".join(f"rank {rank} on {self._hosts[rank]}" for rank in ranks[:8])
         more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
         return f"{names}{more} {'has' if len(ranks) == 1 else 'have'} been"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpicomp import Aggregator, ConfigError
-from mpicomp.runtime.held import _records
+from mpicomp.runtime.left_out import _records
 from mpicomp.text.config import parse_method
 
 D, HELD, OTHERS = 48, slice(0, 24), slice(24, 48)

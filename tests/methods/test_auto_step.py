@@ -253,6 +253,11 @@ def test_a_loop_of_ones_own_takes_the_same_steps():
         assert np.array_equal(descent.x, whole.x)
 
 
+def test_what_says_theory_beside_it_is_named_alone():
+    with pytest.raises(ConfigError, match='"theory", for mu, follows'):
+        Descent(EF21(TopK(2), gamma="auto", mu="theory"), np.zeros(4))
+
+
 def test_an_aggregator_has_no_step_to_set():
     b = np.arange(6.0)
     found = []

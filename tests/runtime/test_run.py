@@ -17,7 +17,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Bernoulli, Identity, PermK, RandK, TopK
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.record import Row, read_rows
-from mpicomp.transports.base import placement
+from mpicomp.transports.base import shares_of
 from mpicomp.transports.local import Local
 from tests.support.running import PROBLEM, N, every_method, interrupted, outcome, outcome_of, run
 
@@ -254,7 +254,7 @@ def test_rows_are_what_the_csv_says(tmp_path):
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 100])
 def test_workers_are_placed_contiguously_and_completely(n, ranks, dedicated):
     """Each on one rank, in order, evenly; a dedicated server hosts none."""
-    shares = placement(n, ranks, dedicated)
+    shares = shares_of(n, ranks, dedicated)
     assert len(shares) == ranks
     assert [i for share in shares for i in share] == list(range(n))
     hosts = shares[1:] if dedicated else shares

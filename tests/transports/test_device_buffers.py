@@ -11,7 +11,7 @@ import mpicomp
 from mpicomp import EF21, TopK
 from mpicomp.base.errors import ConfigError
 from mpicomp.problems import Quadratics
-from mpicomp.transports.base import placement
+from mpicomp.transports.base import shares_of
 from tests.mpi.buffers import ROUNDS, WORKERS
 from tests.support.cuda_host import COMPILER, build
 from tests.support.launching import TESTS, mpirun, no_counter
@@ -50,7 +50,7 @@ def job(request, kernels, tmp_path_factory):
 
 def made(ranks, how):
     """For each rank, the messages that it makes in a run, and those of others that it receives."""
-    shares = [len(share) for share in placement(WORKERS, ranks, "dedicated" in how)]
+    shares = [len(share) for share in shares_of(WORKERS, ranks, "dedicated" in how)]
     return [
         (ROUNDS * (share + (rank == 0)), ROUNDS * (WORKERS if rank == 0 else 1))
         for rank, share in enumerate(shares)
@@ -84,7 +84,7 @@ def test_mpi_is_given_a_buffer_once_nothing_is_under_way_on_the_device(job):
         handed = [rank["handed"] for rank in ways["direct"]["ranks"]]
         assert all(map(all, handed))
         if "chunked" not in how:  # else once for each piece
-            hosted = len(placement(WORKERS, ranks, "dedicated" in how)[0])
+            hosted = len(shares_of(WORKERS, ranks, "dedicated" in how)[0])
             assert len(handed[0]) == ROUNDS * (WORKERS - hosted + 1)
             assert [len(h) for h in handed[1:]] == [sent + ROUNDS for sent, _ in made(ranks, how)[1:]]
 

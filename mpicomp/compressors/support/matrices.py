@@ -32,8 +32,8 @@ class MatrixCompressor(Contractive):
                 f"{self} reads the vector as one matrix, and it has the parts {parts}. Give rows, or take "
                 f"Layered({{}}, default={self}), which has a matrix for each part."
             )
-        shape = parts.parts[0].shape
-        rows = shape[0] if len(shape) >= 2 else 1
+        part = parts.parts[0]
+        rows = part.shape[0] if part.is_matrix else 1
         return replace(self, rows=rows)  # type: ignore[type-var]  # subclasses are dataclasses
 
     def rows_of(self, d: int) -> int:

@@ -18,7 +18,7 @@ def require_convex(method: Method, c: Constants, every: bool = True) -> None:
         found = "some f_i is not, though f is"
     else:
         return
-    asked = [name for name in method.theory_parameters if isinstance(getattr(method, name), str)]
+    asked = method.by_theory
     numbers = "numbers" if len(asked) > 1 else "a number"
     raise ConfigError(
         f"{type(method).__name__}'s theorem is for convex {'f_i' if every else 'f'}, and on this problem "

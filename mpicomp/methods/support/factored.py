@@ -12,7 +12,7 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
-from mpicomp.base.parts import Parts
+from mpicomp.base.parts import Parts, check_parts
 from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.matrices import columns_of
 from mpicomp.kernels.lowrank import add_outer, orthonormal, times
@@ -137,8 +137,7 @@ class FactoredMethod(LinearMethod, EstimatingMethod):
         method = super().bound(parts)
         if self.rows is not None:
             return method
-        known: dict[str, Any] = {"parts": parts}
-        method = replace(method, **known)
+        method = replace(method, parts=parts)  # type: ignore[call-arg]
         if not method._layers_of_parts.matrices:
             raise ConfigError(
                 f"{type(self).__name__}: no part is a matrix that r={self.r} shortens; the parts are {parts}."
@@ -153,19 +152,14 @@ class FactoredMethod(LinearMethod, EstimatingMethod):
         """
         if self.rows is not None:
             return Layers(self._matrices([(slice(0, d), self.rows, columns_of(d, self.rows))]))
-        if self.parts is None or self.parts.size != d:
-            known = "no parts" if self.parts is None else f"parts of {self.parts.size} entries"
-            raise ConfigError(
-                f"{type(self).__name__} knows {known} of the dimension d={d}. Give rows, or call bound(parts)"
-                " first, as a run does with the parts of its problem."
-            )
+        check_parts(type(self).__name__, self.parts, d, "Give rows, or call")
         return self._layers_of_parts
 
     @cached_property
     def _layers_of_parts(self) -> Layers:
         matrices, whole = [], []
         for part, where in self.parts or ():
-            rows = part.shape[0] if len(part.shape) >= 2 else 1
+            rows = part.shape[0] if part.is_matrix else 1
             columns = part.size // rows
             if self.rank(rows, columns) * (rows + columns) < part.size:
                 matrices.append((where, rows, columns))

@@ -28,7 +28,7 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.blas import one_thread
 from mpicomp.base.errors import DivergedError
-from mpicomp.base.parts import Part, Parts
+from mpicomp.base.parts import Parts
 from mpicomp.compressors.base import Array
 from mpicomp.kernels.lowrank import scaled
 
@@ -38,11 +38,6 @@ POLARS = ("svd", "newton-schulz")
 _QUINTIC = 3.4445, -4.7750, 2.0315  # of σ, σ³ and σ⁵; steep at 0, and so not 1 at 1
 
 
-def is_matrix(part: Part) -> bool:
-    """Whether a part has two axes or more."""
-    return len(part.shape) >= 2
-
-
 def steepest(norm: str, g: Array, parts: Parts | None, polar: str = "svd") -> Array:
     """D(g), shape (d,), in double precision; "spectral" alone reads the ``parts`` of g, and ``polar``.
 
@@ -50,12 +45,11 @@ def steepest(norm: str, g: Array, parts: Parts | None, polar: str = "svd") -> Ar
     the sign of NaN is NaN.
     """
     if norm == "l2":
-        length = float(kernels.backend_for(g).encode_norms([g], "f8")[1][0])
-        return kernels.promoted(g) / (length or 1.0)
+        return kernels.promoted(g) / (kernels.norm(g) or 1.0)
     D: Array = np.sign(kernels.promoted(g))
     if norm == "spectral":
         for part, where in parts or ():
-            if is_matrix(part):
+            if part.is_matrix:
                 D[where] = _polar(g[where], part.shape[0], polar)
     return D
 
@@ -64,7 +58,7 @@ def squared_ratio(norm: str, d: int, parts: Parts | None) -> int:
     """The least ρ² with ‖y‖_* ≤ ρ |y| for all y in R^d; then |s| ≤ ρ ‖s‖ for all s."""
     if norm == "spectral" and parts is not None:
         return sum(
-            min(part.shape[0], part.size // part.shape[0]) if is_matrix(part) else part.size
+            min(part.shape[0], part.size // part.shape[0]) if part.is_matrix else part.size
             for part, _ in parts
         )
     return 1 if norm == "l2" else d

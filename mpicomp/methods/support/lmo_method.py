@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from mpicomp.base.checks import check_positive, number
 from mpicomp.base.errors import ConfigError, not_allowed
-from mpicomp.base.parts import Parts
+from mpicomp.base.parts import Parts, check_parts
 from mpicomp.compressors import Compressor, Contractive
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
@@ -18,7 +18,7 @@ from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.batch_theory import require_bounded_variance
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.gradient_averages import HEAVY_BALL, IGT, MOMENTA, MVR, decreasing
-from mpicomp.methods.support.lmo import NORMS, POLARS, is_matrix, squared_ratio, steepest
+from mpicomp.methods.support.lmo import NORMS, POLARS, squared_ratio, steepest
 from mpicomp.methods.support.starts import uplink_from
 from mpicomp.methods.support.stochastic import gradient
 from mpicomp.problems.base import Constants, Objective
@@ -87,21 +87,16 @@ class LMOMethod(AveragingMethod, EstimatingMethod):
         method = super().bound(parts)
         if self.norm != "spectral":
             return method
-        if not any(is_matrix(part) for part, _ in parts):
+        if not any(part.is_matrix for part, _ in parts):
             raise ConfigError(
                 f"{type(self).__name__}(norm='spectral') is for matrices, and no part has two axes; the "
                 f"parts are {parts}. Take norm='linf', which is the same here."
             )
-        known: dict[str, Any] = {"parts": parts}
-        return replace(method, **known)
+        return replace(method, parts=parts)  # type: ignore[call-arg]
 
     def replica(self, x0: Array) -> Any:
-        if self.norm == "spectral" and (self.parts is None or self.parts.size != x0.size):
-            known = "no parts" if self.parts is None else f"parts of {self.parts.size} entries"
-            raise ConfigError(
-                f"{type(self).__name__}(norm='spectral') knows {known} of the dimension d={x0.size}. Call "
-                "bound(parts) first, as a run does with the parts of its problem."
-            )
+        if self.norm == "spectral":
+            check_parts(f"{type(self).__name__}(norm='spectral')", self.parts, x0.size)
         record = self.Replica if self.momentum == HEAVY_BALL else self.WithPrevious
         return start(record, x0, (self.iterate, *self.starts_at_x0))
 

@@ -75,7 +75,7 @@ def geometric_median(rows: Array, nu: float) -> Array:
     """
     z = np.zeros_like(rows[0])
     for _ in range(WEISZFELD):
-        weights = [1 / max(nu, _norm(row - z)) for row in rows]
+        weights = [1 / max(nu, kernels.norm(row - z)) for row in rows]
         whole = sum(weights)
         z = np.zeros_like(z)
         for row, weight in zip(rows, weights, strict=True):
@@ -90,7 +90,7 @@ def centred_clipping(rows: Array, centre: Array, radius: float | None) -> Array:
     """
     v = centre.copy()
     for _ in range(CLIPPINGS):
-        lengths = [_norm(row - v) for row in rows]
+        lengths = [kernels.norm(row - v) for row in rows]
         reach = float(np.median(lengths)) if radius is None else radius
         change = np.zeros_like(v)
         for row, length in zip(rows, lengths, strict=True):
@@ -98,8 +98,3 @@ def centred_clipping(rows: Array, centre: Array, radius: float | None) -> Array:
         change /= len(rows)
         v += change
     return v
-
-
-def _norm(v: Array) -> float:
-    """|v|, the same bits on every device."""
-    return float(kernels.backend_for(v).encode_norms([v], "f8")[1][0])

@@ -12,7 +12,7 @@ from mpicomp.methods.base import Message, Method
 
 
 class ScatteringMethod(Method):
-    """A round of it, where ``scatters`` says so, has a step more before the broadcast::
+    """A method whose rounds, where ``scatters`` says so, have a step more before the broadcast::
 
         own_i  =  own_message(s, r, key_i)     server -> worker i, once the server's step is closed
                   receive(w_i, own_i, key_i)   on the rank of worker i
@@ -46,10 +46,10 @@ class ScatteringMethod(Method):
         """The bits that the paper charges for the message ``own`` to the worker of ``key``."""
 
     def in_blocks(self, blocks: Blocks) -> NoReturn:
-        refuse_servers(self, "sharded")
+        refuse_server(self, "sharded")
 
 
-def refuse_servers(method: Method, server: str) -> NoReturn:
+def refuse_server(method: Method, server: str) -> NoReturn:
     """Raise ``ConfigError``: ``server`` has no one rank that makes a message for each worker."""
     raise ConfigError(
         f"{type(method).__name__} sends each worker a message of its own, which one server makes; "

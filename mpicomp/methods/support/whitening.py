@@ -133,13 +133,13 @@ class WhitenedMethod(Method):
             step = self.plain(Whitened(self.Q, s.roots)).server_step(s, r, key.before())
             return Each(lambda k, up: step.take(k.before(), up), step.close)
         d, last = getattr(r, self.iterate).size, fields(self.Up)[-1].name
-        roots: list[Array] = []
+        came: list[Array] = []
 
         def close() -> Any:
-            s.roots = np.stack(roots)
+            s.roots = np.stack(came)
             return _last(self.Down, np.empty(0, np.uint8))
 
-        return Each(lambda k, up: roots.append(decode_symmetric(getattr(up, last), d)), close)
+        return Each(lambda k, up: came.append(decode_symmetric(getattr(up, last), d)), close)
 
     def replica_step(self, r: Any, broadcast: Any, key: Key) -> None:
         if key.round > 0:
@@ -163,7 +163,7 @@ class WhitenedMethod(Method):
         """
         check_size(type(self).__name__, d, n)
         if c.diagonals is None:
-            asked = " and ".join(self.theory_parameters)
+            asked = " and ".join(self.by_theory)
             raise ConfigError(
                 f"{type(self).__name__} takes its step sizes from the smoothness matrices of the f_i, and of "
                 f"those this problem gives no diagonals: give {asked} as numbers."

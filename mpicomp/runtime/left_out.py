@@ -12,7 +12,7 @@ from mpicomp.runtime.rounds import Rounds
 
 
 @contextmanager
-def held(rounds: Rounds, slices: Sequence[slice], wait: Callable[[], None]) -> Iterator[None]:
+def left_out(rounds: Rounds, slices: Sequence[slice], wait: Callable[[], None]) -> Iterator[None]:
     """In the ``with`` block, play rounds on all coordinates except ``slices``; the same on all ranks.
 
     Inside the block the vectors of all records, such as residuals, are 0 in ``slices``, and so are the rows
