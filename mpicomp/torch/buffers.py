@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 from mpicomp.base.errors import ConfigError
 from mpicomp.torch.content import Content, contents, kind
 from mpicomp.transports import Transport
+
+_RESET: WeakSet[Buffers] = WeakSet()  # those whose ``collect`` has reset their buffers since their last step
 
 
 @torch.no_grad()
@@ -71,7 +74,9 @@ class Buffers:
         """Note the buffers that ``worker`` has changed, if it is worker 0, for ``step`` to send.
 
         If this rank hosts several workers, the buffers are reset to their values at the step's start.
+        Raises ``ConfigError`` if those of another ``Compressed`` have done so already.
         """
+        self._refuse_reset()
         if worker == 0:
             now, start = self._contents(), self._start
             self._first = {name: None for name in start.keys() - now.keys()}
@@ -81,10 +86,23 @@ class Buffers:
                     self._first[name] = content and content.changes(before)
         if len(self._transport.hosted) > 1:
             self.rewind()
+            _RESET.add(self)
+
+    def _refuse_reset(self) -> None:
+        """Raise ``ConfigError`` if other ``Buffers`` have reset some of these, so that changes are lost."""
+        own = {id(module) for _, module, _ in self._slots()}
+        for other in _RESET:
+            if other is not self and any(id(module) in own for _, module, _ in other._slots()):
+                raise ConfigError(
+                    "another Compressed has collected from this module, and has reset its buffers, such as "
+                    "BatchNorm's running means, for the next worker: give module=model to the first of the "
+                    "two alone."
+                )
 
     def step(self) -> None:
         """Copy worker 0's buffers to all ranks; collective."""
         t, self._begun = self._transport, None
+        _RESET.discard(self)
         if not self.shared:
             return
         if self._dedicated:  # worker 0 is on rank 1
@@ -200,11 +218,14 @@ def warn_of_buffers(parameters: list[nn.Parameter], transport: Transport) -> Non
 
 
 def _has_buffers(parameters: list[nn.Parameter]) -> bool:
-    """Whether some module in the program has one of ``parameters`` and also buffers."""
+    """Whether a module in the program has one of ``parameters``, and buffers that no ``Buffers`` shares."""
     ids = {id(p) for p in parameters}
-    modules = [m for m in gc.get_objects() if issubclass(type(m), nn.Module)]
+    found = gc.get_objects()
+    shared = {id(m) for one in found if type(one) is Buffers for _, m, _ in one._slots()}
+    modules = [m for m in found if issubclass(type(m), nn.Module)]
     return any(
         next(m.buffers(recurse=False), None) is not None
+        and id(m) not in shared
         and any(id(p) in ids for p in m.parameters(recurse=False))
         for m in modules
     )

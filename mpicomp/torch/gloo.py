@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +26,6 @@ from mpicomp.base.units import one_line
 
 _CHUNK = 2**30  # bytes: the longest piece handed to gloo
 _GRACE = 1.0  # seconds that the other ranks wait longer than twice as long as the server
-_MADE: dict[tuple[int, ...], count[int]] = {}  # the ranks of a group -> numbers of the gloo groups they make
 
 
 class Gone(Exception):
@@ -63,9 +61,11 @@ class Gloo:
         self.rank, self.ranks = group.rank(), group.size()
         self.lost: str | None = None
         self.limit(timeout)
-        number = next(_MADE.setdefault(ranks, count()))
-        store = dist.PrefixStore(f"mpicomp/{number}", group.get_group_store())
+        shared = group.get_group_store()
         with self._naming(None):
+            # Numbered in the store, which a process that replaces another, in a later job, begins anew too.
+            number = shared.add(f"mpicomp/of rank {ranks[self.rank]}", 1)
+            store = dist.PrefixStore(f"mpicomp/{number}", shared)
             self._gloo: Any = dist.ProcessGroupGloo(store, self.rank, self.ranks, timeout)
         self._refuse_crossed(ranks)
 

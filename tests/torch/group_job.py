@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 import warnings
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 
@@ -419,6 +420,26 @@ def raises_meanwhile(folder):
     if RANK == 1:
         raise ZeroDivisionError("the user's own")
     agg.finish()
+
+
+def replaced(folder):
+    """Rank 0's means in two jobs, one after the other, in each of which rank 1 is a new process."""
+    global RANK
+    for job in range(2):
+        if os.fork() == 0:
+            RANK = 1
+            return mean_in(f"{folder}/meet-{job}")
+    return [mean_in(f"{folder}/meet-{job}") for job in range(2)]
+
+
+def mean_in(meet):
+    """The mean over the ranks of their numbers, in a job of two processes that meet at this file."""
+    wait = timedelta(seconds=20)
+    dist.init_process_group("gloo", init_method=f"file://{meet}", rank=RANK, world_size=2, timeout=wait)
+    with Aggregator(DCGD(Identity()), like=np.zeros(1)) as agg:
+        (mean,) = agg(np.array([float(RANK)]))
+    dist.destroy_process_group()
+    return mean
 
 
 ENDINGS = ("kill", "inside shared", "inside sharded", "inside allreduce", "raise", "leave", "stop")

@@ -83,6 +83,37 @@ def test_what_the_program_sets_between_two_steps_is_where_each_worker_begins(how
     assert len(seen) > 8 if how == "two points" else len(seen) == 8
 
 
+def two_of_one_model(*modules):
+    """A model, and a ``Compressed`` for each of its layers, with two workers; after a backward."""
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    opts = [
+        Compressed(torch.optim.SGD(part.parameters(), lr=0.1), TOPK, module=given and model, workers=2)
+        for part, given in zip(model, modules, strict=True)
+    ]
+    model(torch.randn(4, 3)).sum().backward()
+    return model, opts
+
+
+def test_of_two_optimisers_of_one_model_one_shares_the_buffers():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model, opts = two_of_one_model(True, None)
+    for i in range(2):
+        for opt in opts:
+            opt.collect(i)
+    for opt in opts:
+        opt.step()
+    assert model[1].num_batches_tracked == 1
+
+
+def test_two_that_share_the_buffers_of_fixed_workers_are_refused():
+    """Else the second one would put back the buffers of before the step."""
+    _, (first, second) = two_of_one_model(True, True)
+    first.collect(0)
+    with pytest.raises(ConfigError, match=r"has reset its buffers.*give module=model to the first of"):
+        second.collect(0)
+
+
 def test_a_buffer_that_two_modules_share_is_sent_once():
     """And after the first step a buffer without entries is not sent at all."""
     model = network()

@@ -168,6 +168,10 @@ def test_where_one_process_ends_the_others_end_and_name_it(tmp_path, subtests):
                     assert f"MpicompError: step 2: {whom} has ended, or its connection is lost" in text
 
 
+def test_a_process_that_stays_goes_on_with_one_that_takes_another_s_place(tmp_path):
+    assert told(in_one_process(f"replaced={tmp_path}"))["replaced"] == [0.5, 0.5]
+
+
 def test_an_error_while_an_exchange_is_under_way_ends_the_process_once_it_has_ended(tmp_path):
     """Not by SIGABRT, from the exchange's thread in an interpreter that is gone."""
     done = torchrun(2, *JOB, f"raises_meanwhile={tmp_path}")
