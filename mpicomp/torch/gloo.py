@@ -64,7 +64,7 @@ class Gloo:
         shared = group.get_group_store()
         with self._naming(None):
             # Numbered in the store, which a process that replaces another, in a later job, begins anew too.
-            number = shared.add(f"mpicomp/of rank {ranks[self.rank]}", 1)
+            number = shared.add(f"mpicomp, of rank {ranks[self.rank]}", 1)
             store = dist.PrefixStore(f"mpicomp/{number}", shared)
             self._gloo: Any = dist.ProcessGroupGloo(store, self.rank, self.ranks, timeout)
         self._refuse_crossed(ranks)
