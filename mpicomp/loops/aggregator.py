@@ -196,15 +196,18 @@ class Aggregator(Resumable):
                 agg.bring(b, g[blocks[b]])  # as soon as backpropagation has this block
             estimate = agg(g)
 
-        Raises ``ConfigError`` unless server="sharded" has at least 2 blocks and each rank is one worker, and
-        for a method whose workers need more than one block of the gradient at a time.
+        Raises ``ConfigError`` unless server="sharded" has at least 2 blocks and each rank is one worker, for
+        a method whose workers need more than one block of the gradient at a time, and in ``holding``.
         """
         if not (self.one_each and isinstance(self._play.averaging, Sharded)):
             raise ConfigError(
                 "gradients leave block by block where each rank serves blocks and has one worker: "
                 "server='sharded', blocks=2 or more, and no workers."
             )
-        self._early = Early(self._play, self._play.averaging)
+        if self._holding:
+            raise ConfigError("overlap() in agg.holding(..), which is for whole steps: use one of the two.")
+        if self._early is None:  # a second one would not know the blocks that have been sent
+            self._early = Early(self._play, self._play.averaging)
         return self._early.slices
 
     @operation

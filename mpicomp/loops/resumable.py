@@ -136,10 +136,12 @@ class Resumable(Stepping):
         ``others`` are as in ``save``.
 
         Raises ``RecordError`` if the state is damaged, lacks one of ``records``, or belongs to another
-        method, seed, ``like`` or number of workers; nothing has changed then.
+        method, seed, ``like`` or number of workers, and ``ConfigError`` in a step of which blocks have been
+        brought; nothing has changed then.
         """
         all_loops = [self, *others]
-        self._begin(Operation.LOAD, folder, others)  # also after a step that has failed
+        # Also after a step that has failed.
+        self._begin(Operation.LOAD, folder, others, lambda: _refuse_half_sent(all_loops))
         for one in all_loops:
             one._background.wait()
             one._play.settle()
@@ -204,8 +206,8 @@ class Resumable(Stepping):
         others  further Aggregators and Descents of these ranks, each with its state, to restore with this one
 
         Raises ``ConfigError`` if the state belongs to another method, rank or number of ranks, or to another
-        step than the other ranks' states, and ``RecordError`` if it is invalid: on all ranks, and nothing
-        changes.
+        step than the other ranks' states, or in a step of which blocks have been brought, and ``RecordError``
+        if it is invalid: on all ranks, and nothing changes.
         """
         together: list[tuple[Resumable, dict[str, Any]]] = [(self, state), *others]
         found: list[tuple[dict[str, Any], list[tuple[Any, str, Any]]]] = []
@@ -215,6 +217,7 @@ class Resumable(Stepping):
         def checked() -> None:
             for one, _ in together:
                 one._holding.refuse()
+            _refuse_half_sent([one for one, _ in together])
             check()
             found.extend(one._read(_as_dict(its)) for one, its in together)
 
@@ -268,6 +271,13 @@ class Resumable(Stepping):
                         )
 
         self.transport.ask_server(refuse_different)
+
+
+def _refuse_half_sent(loops: Sequence[Resumable]) -> None:
+    """Raise ``ConfigError`` if a step of one of ``loops`` has sent some of its blocks."""
+    for one in loops:
+        if one._early is not None:
+            one._early.refuse_load()
 
 
 def _numbered(states: list[dict[str, Any]]) -> dict[str, Any]:

@@ -152,14 +152,13 @@ class Ranks(Transport):
         return message, status == STOP
 
     def scatter(self, make: Make, take: Take) -> None:
-        channel = self.messages
         if self.is_server:
             self._hand_out(make, take)
             return
-        arrivals = self.arrivals(channel, [0] * len(self.hosted))
+        arrivals = self.arrivals(self.messages, [0] * len(self.hosted))
         try:
             for i in self.hosted:
-                message, status = self.take(channel, arrivals)
+                message, status = self.take(self.messages, arrivals)
                 if status != ERROR:  # which the broadcast raises
                     take(i, message)
         finally:

@@ -198,3 +198,43 @@ def test_entries_too_small_for_the_messages_are_no_error_whatever_the_program_ha
             for where in reversed(blocks := agg.overlap()):
                 agg.bring(blocks.index(where), g[where])
         np.testing.assert_allclose(agg(g), g, rtol=1e-4)
+
+
+def test_a_second_overlap_gives_the_same_blocks_also_within_a_step():
+    """It forgot the blocks that had left, and the next step took them for its own."""
+    plain, agg = (Aggregator(METHOD, np.zeros(20), **SHARDED) for _ in range(2))
+    blocks, g = agg.overlap(), np.arange(20.0)
+    for b in reversed(range(5)):
+        assert agg.overlap() == blocks
+        agg.bring(b, g[blocks[b]])
+    assert agg(g).tobytes() == plain(g).tobytes()
+
+
+def test_overlap_within_holding_is_refused():
+    """The state that is put aside there would come back to a record that is the method's no more."""
+    agg = Aggregator(METHOD, np.zeros(20), **SHARDED)
+    with agg.holding([slice(0, 4)]), pytest.raises(ConfigError, match=r"overlap\(\) in agg.holding"):
+        agg.overlap()
+    assert len(agg.overlap()) == 5
+
+
+@pytest.mark.parametrize("kind", ["load", "restore"])
+def test_a_state_is_loaded_between_steps(kind, tmp_path):
+    """Blocks that have left follow from the state before: with the loaded one they would be wrong."""
+    plain, agg = (Aggregator(METHOD, np.zeros(20), **SHARDED) for _ in range(2))
+    blocks, g = agg.overlap(), np.arange(20.0)
+    plain.save(tmp_path)
+    saved = agg.state()
+    again = {"load": lambda: agg.load(tmp_path), "restore": lambda: agg.restore(saved)}[kind]
+    for k in range(2):
+        for b in reversed(range(5)):
+            agg.bring(b, (k + 1) * g[blocks[b]])
+        if not k:
+            agg(g)
+    with pytest.raises(ConfigError, match=r"blocks of a step have been sent: .* drop\(\), and then load"):
+        again()
+    agg.drop()
+    again()
+    for b in reversed(range(5)):
+        agg.bring(b, g[blocks[b]])
+    assert agg(g).tobytes() == plain(g).tobytes()
