@@ -9,6 +9,7 @@ gloo sends a message once the receiver has posted its receive.  So a message wai
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -61,11 +62,8 @@ class Gloo:
         self.rank, self.ranks = group.rank(), group.size()
         self.lost: str | None = None
         self.limit(timeout)
-        shared = group.get_group_store()
         with self._naming(None):
-            # Numbered in the store, which a process that replaces another, in a later job, begins anew too.
-            number = shared.add(f"mpicomp, of rank {ranks[self.rank]}", 1)
-            store = dist.PrefixStore(f"mpicomp/{number}", shared)
+            store = store_of_next(group.get_group_store(), ranks[self.rank])
             self._gloo: Any = dist.ProcessGroupGloo(store, self.rank, self.ranks, timeout)
         self._refuse_crossed(ranks)
 
@@ -145,6 +143,17 @@ class Gloo:
             text = f"{whom} {what} (gloo: {reason.rstrip('.')})."
             self.lost = self.lost or text
             raise Gone(text, rank) from None
+
+
+def store_of_next(shared: Any, rank: int) -> Any:
+    """The store for the next gloo group of the process ``rank``, within that of the given process group.
+
+    They are counted in ``shared``, so a process that goes on in a new one, with another that has taken a
+    third one's place, counts as that does.  torchrun keeps the store when it starts all processes anew.
+    """
+    place = f"mpicomp/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    number = shared.add(f"{place}/of rank {rank}", 1)
+    return dist.PrefixStore(f"{place}/{number}", shared)
 
 
 def tensor(array: NDArray[Any]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch.optim import Optimizer
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line, shortened
+from mpicomp.torch.content import is_plain
 from mpicomp.torch.tensors import Tensors
 
 # What a state says of local steps if there are none.
@@ -34,8 +36,11 @@ def aggregators_in(state: Any, fragments: int) -> list[Any]:
 
 
 def _array(value: Any) -> Any:
-    """The inverse of ``as_tensor``."""
-    return value.numpy().copy() if isinstance(value, torch.Tensor) else value
+    """The inverse of ``as_tensor``, on any device; keep a tensor without values or of a type numpy lacks."""
+    if isinstance(value, torch.Tensor):
+        with suppress(TypeError, RuntimeError):
+            return value.detach().cpu().numpy().copy()
+    return value
 
 
 def check_kind(state: Any, inner: Optimizer) -> None:
@@ -71,7 +76,8 @@ def check_local(state: dict[str, Any], here: Tensors, local: bool) -> None:
         values = state[name]
         if not local and values is None:
             continue
-        shape = tuple(values.shape) if isinstance(values, torch.Tensor) else None
+        there = isinstance(values, torch.Tensor) and is_plain(values) and not values.is_meta
+        shape = tuple(values.shape) if there else None
         if not local or shape != (here.parts.size,) or values.dtype != here.empty().dtype:
             allowed = f"{here.dtype} of shape ({here.parts.size},)" if local else "None, with sync_every=1"
             raise ConfigError(f"the state has {name} = {one_line(values)}; allowed: {allowed}.")

@@ -17,9 +17,11 @@ import pytest
 pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
 import torch
+import torch.distributed as dist
 
 from mpicomp import Aggregator, ConfigError
 from mpicomp.torch import Compressed, Hook
+from mpicomp.torch.gloo import store_of_next
 from tests.support.launching import LIMIT, mpirun, torchrun
 from tests.torch.models import network
 
@@ -170,6 +172,18 @@ def test_where_one_process_ends_the_others_end_and_name_it(tmp_path, subtests):
 
 def test_a_process_that_stays_goes_on_with_one_that_takes_another_s_place(tmp_path):
     assert told(in_one_process(f"replaced={tmp_path}"))["replaced"] == [0.5, 0.5]
+
+
+def test_processes_that_torchrun_starts_anew_meet_in_the_store_that_it_keeps(monkeypatch):
+    """Before, rank 0 has made a group more than rank 1 had come to."""
+    kept = dist.HashStore()
+    for rank in (0, 1, 0):
+        store_of_next(kept, rank).set("address", f"of {rank}")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    first, second = store_of_next(kept, 0), store_of_next(kept, 1)
+    assert not second.check(["address"])
+    first.set("address", "new")
+    assert second.get("address") == b"new"
 
 
 def test_an_error_while_an_exchange_is_under_way_ends_the_process_once_it_has_ended(tmp_path):

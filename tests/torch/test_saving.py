@@ -37,6 +37,51 @@ def test_saved_and_loaded_is_uninterrupted(how, tmp_path):
     assert three.ledger.up.tolist() == one.ledger.up.tolist()
 
 
+class Elsewhere(torch.Tensor):
+    """A tensor on another device than the host, which numpy does not read."""
+
+    def numpy(self):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu()")
+
+    def cpu(self):
+        return self.as_subclass(torch.Tensor)
+
+
+def moved(state, move):
+    """The aggregators' states in ``state`` with each tensor moved."""
+    tensors = [{n: move(v) if torch.is_tensor(v) else v for n, v in s.items()} for s in state["aggregators"]]
+    return state | {"aggregators": tensors}
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_state_that_is_loaded_to_a_device_goes_on(every):
+    """As by torch.load(file, map_location="cuda")."""
+    whole, part = network(), network()
+    opts = [
+        Compressed(torch.optim.SGD(m.parameters(), lr=0.1), TOPK, module=m, sync_every=every)
+        for m in (whole, part)
+    ]
+    train(opts[0], whole, range(3))
+    part.load_state_dict(whole.state_dict())
+    opts[1].load_state_dict(moved(opts[0].state_dict(), lambda t: t.as_subclass(Elsewhere)))
+    train(opts[0], whole, range(3, 5))
+    train(opts[1], part, range(3, 5))
+    assert values(part) == values(whole)
+
+
+def test_a_state_without_values_is_refused():
+    model = network()
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model, sync_every=2)
+    train(opt, model, range(2))
+    state = opt.state_dict()
+    for move in (lambda t: t.to("meta"), lambda t: t.bfloat16() if t.is_floating_point() else t):
+        with pytest.raises(RecordError, match=r"the state is invalid: [a-z0-9.-]+ is tensor\("):
+            opt.load_state_dict(moved(state, move))
+    with pytest.raises(ConfigError, match=r"the state has start = tensor\(.*allowed: float32 of shape"):
+        opt.load_state_dict(state | {"start": state["start"].to("meta")})
+    opt.load_state_dict(state)
+
+
 def test_local_steps_saved_between_two_exchanges_go_on(tmp_path):
     models = [network(seed=s) for s in (1, 1, 9)]
     opts = [
