@@ -185,10 +185,10 @@ class Constant(Stream):
         return np.full(count, self.seed, dtype=np.uint32)
 
 
-@pytest.mark.parametrize("word", [0, 2**32 - 1])
-def test_uniform_numbers_lie_in_the_open_interval(word):
+@pytest.mark.parametrize(("word", "expected"), [(0, 2**-53), (2**32 - 1, 1 - 2**-53)])
+def test_uniform_numbers_lie_in_the_open_interval(word, expected):
     (u,) = Constant(word, (0, 0, 0)).uniform(1)
-    assert 0 < u < 1
+    assert u == expected
 
 
 def test_uniform_numbers_are_uniform():

@@ -32,6 +32,7 @@ from mpicomp import (
 from mpicomp.base.errors import RecordError
 from mpicomp.methods import METHODS
 from mpicomp.methods.support.estimating import EstimatingMethod
+from mpicomp.problems import LeastSquares
 from tests.support import every_combination
 
 PROBLEM, WORKERS = every_combination.PROBLEM, every_combination.WORKERS
@@ -190,6 +191,25 @@ def test_a_function_of_x_is_an_objective_without_batches():
         x -= 0.01 * g
     with pytest.raises(ConfigError, match="needs the point of this step"):
         two({i: f.grad for i, f in fs.items()})
+
+
+def test_an_objective_may_follow_an_array():
+    """At the same point too, where the gradient that was given before would have been taken again."""
+    agg = Aggregator(EF21(Identity("f8")), like=tree(PROBLEM.x0()), workers=WORKERS)
+    fs, x = objectives(agg), PROBLEM.x0()
+    agg(dict.fromkeys(range(WORKERS), tree(np.zeros_like(x))), at=tree(x))
+    expected = np.mean([f.grad(x) for f in fs.values()], axis=0)
+    np.testing.assert_allclose(flat(agg(fs, at=tree(x))), expected, rtol=1e-12)
+
+
+def test_a_batch_may_be_a_fraction_of_an_objectives_samples():
+    problem = LeastSquares((np.eye(12), np.arange(12.0)), lam=0.1)
+    method = DCGD(RandK(k=3), gamma=0.1, batch=0.5)
+    descent = Descent(method, problem.x0(), workers=3)
+    fs = {i: problem.objective(i, 3) for i in descent.hosted}
+    for _ in range(3):
+        descent.step(fs)
+    assert descent.x.tobytes() == mpicomp.run(method, problem, workers=3, rounds=3).x.tobytes()
 
 
 @pytest.mark.parametrize("call", [lambda d: d.step(lambda x: x), lambda d: d.state()])

@@ -83,16 +83,17 @@ def test_a_state_without_a_step_under_way_has_none(tmp_path):
         two.finish()
 
 
-def test_several_are_saved_in_one_folder(tmp_path):
+@pytest.mark.parametrize("options", [{}, {"server": "sharded", "blocks": 3}], ids=["root", "sharded"])
+def test_several_are_saved_in_one_folder(options, tmp_path):
     """All or none: the second's state does not fit, and the first is as it was."""
-    pair, again = ([made(), made(METHODS[1])] for _ in range(2))
+    pair, again = ([made(m, **options) for m in METHODS[:2]] for _ in range(2))
     for k in range(3):
         for one in pair[: 1 + k % 2]:
             one(gradient(k))
     pair[1].begin(gradient(7))
     pair[0].save(tmp_path, pair[1:])
-    other = Aggregator(METHODS[1], np.zeros(5))
-    fresh = made()
+    other = Aggregator(METHODS[1], np.zeros(40), **options)
+    fresh = made(**options)
     with pytest.raises(MpicompError, match=r"1\..*shape"):
         fresh.load(tmp_path, [other])
     assert fresh.steps == 0 and not fresh._play.replica.g.any()
@@ -103,6 +104,7 @@ def test_several_are_saved_in_one_folder(tmp_path):
     assert np.array_equal(again[1].finish(), pair[1].finish())
     for one, other in zip(pair, again, strict=True):
         assert np.array_equal(one(gradient(9)), other(gradient(9)))
+        one.settle(), other.settle()
         assert other.ledger.up.tolist() == one.ledger.up.tolist()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpicomp import Aggregator, ConfigError
-from mpicomp.runtime.left_out import _records
+from mpicomp.runtime.left_out import _records, left_out
 from mpicomp.text.config import parse_method
 
 D, HELD, OTHERS = 48, slice(0, 24), slice(24, 48)
@@ -70,6 +70,36 @@ def test_what_is_held_stays_bit_for_bit(blocks):
             odd.append((method, "others"))
         agg.close()
     assert odd == []
+
+
+@pytest.mark.parametrize("blocks", [None, 3])
+@pytest.mark.parametrize(
+    "method", ["diana(natural, gamma=0.1)", "doublesqueeze(shrunk(natural), shrunk(natural), gamma=0.1)"]
+)
+def test_the_others_move_as_without_it(method, blocks):
+    """Where no coordinate acts on another: the estimate and what is remembered, bit for bit."""
+    options = {} if blocks is None else {"server": "sharded", "blocks": blocks}
+    plain, agg = (Aggregator(parse_method(method), LIKE, workers=3, **options) for _ in range(2))
+    draw = np.random.default_rng(0)
+    first, then = brought(agg, draw, held=False), brought(agg, draw, held=True)
+    for one in (plain, agg):
+        one(first)
+    with agg.holding([HELD]):
+        estimate = agg(then)
+    assert np.array_equal(estimate["other"], plain(then)["other"])
+    moved, expected = vectors(agg, OTHERS), vectors(plain, OTHERS)
+    assert all(np.array_equal(moved[name], expected[name], equal_nan=True) for name in expected)
+
+
+def test_both_ends_of_the_block_wait_for_a_step_under_way():
+    """A thread may play it: before a record is changed at the beginning, and before it is at the end."""
+    agg = Aggregator(parse_method("ef21(identity, gamma=0.1)"), LIKE)
+    agg(brought(agg, np.random.default_rng(0), held=False)[0])
+    (worker,) = agg._play.workers.values()
+    seen = []
+    with left_out(agg._play, [HELD], lambda: seen.append(worker.g[HELD].any())):
+        assert seen == [True]
+    assert seen == [True, False] and worker.g[HELD].any()
 
 
 @pytest.mark.parametrize("blocks", [None, 3])

@@ -326,6 +326,20 @@ def test_a_message_that_cannot_be_made_fails_the_round_everywhere_and_leaves_not
     assert scattered(transport) == list(transport.hosted)
 
 
+@pytest.mark.parametrize("dropped", [False, True])
+def test_nothing_is_under_way_once_an_exchange_has_ended(transport, dropped):
+    """The next one uses the memory of broadcasts again, and this rank may have passed them on."""
+    exchange, block = transport.exchange(4), np.zeros(100_000, np.uint8)
+    exchange.send({i: [block] * 4 for i in transport.hosted})
+    for b in exchange.served:
+        with exchange.receive(b, range(transport.n)) as received:
+            assert [i for i, _ in received] == list(range(transport.n))
+        if not dropped:
+            exchange.publish(b, block)
+    exchange.drop() if dropped else exchange.collect()
+    assert not getattr(transport, "_requests", ())  # of one process there are none
+
+
 def test_buffers_of_a_device_are_handed_to_mpi_only_if_every_rank_says_so():
     """What the ranks are told counts, and where they are told nothing what the library says."""
     from mpicomp.transports.mpi import Mpi, says_cuda_aware

@@ -109,6 +109,10 @@ def other_slices():
     except mpicomp.MpicompError as error:
         told.append(str(error))
     told.append(early(g).tobytes().hex())
+    for b in (2, 1, 0)[RANK:]:
+        early.bring(b + RANK, g[blocks[b + RANK]])  # each rank another number of them
+    early.drop()
+    told.append(early(g).tobytes().hex())
     return MPI.COMM_WORLD.gather(told)
 
 
