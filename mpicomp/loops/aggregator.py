@@ -142,8 +142,6 @@ class Aggregator(Resumable):
         gradient that is not 0 there, and saving or loading a state does.  On all ranks a step raises it, or
         ``MpicompError``, if they have other slices.
         """
-        if self._early is not None:
-            raise ConfigError("holding leaves coordinates out of whole steps: it does not go with overlap().")
         d = self._packing.parts.size
         if isinstance(slices, str) or not isinstance(slices, Iterable):
             raise ConfigError(f"holding was given {one_line(slices)}; allowed: slices in a list.")
@@ -157,6 +155,8 @@ class Aggregator(Resumable):
 
     @contextmanager
     def _hold(self, slices: list[slice]) -> Iterator[None]:
+        if self._early is not None:  # perhaps since ``holding`` was called
+            raise ConfigError("holding leaves coordinates out of whole steps: it does not go with overlap().")
         with left_out(self._play, slices, self._background.wait), self._holding.block(slices):
             yield
 

@@ -151,14 +151,6 @@ class Early:
                 "the last to the first, before the call with the whole gradient."
             )
 
-    def refuse_load(self) -> None:
-        """Raise ``ConfigError`` if blocks of this round were brought: they follow from the present state."""
-        if self.begun:
-            raise ConfigError(
-                "blocks of a step have been sent: end it by the call with the whole gradient, or by drop(), "
-                "and then load a state."
-            )
-
     def check_whole(self, gradient: Array) -> None:
         """Raise ``ConfigError`` if a block of ``gradient``, shape (d,), is not the one that was brought."""
         if not self.begun:

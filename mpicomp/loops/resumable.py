@@ -274,10 +274,12 @@ class Resumable(Stepping):
 
 
 def _refuse_half_sent(loops: Sequence[Resumable]) -> None:
-    """Raise ``ConfigError`` if a step of one of ``loops`` has sent some of its blocks."""
-    for one in loops:
-        if one._early is not None:
-            one._early.refuse_load()
+    """Raise ``ConfigError`` if one of ``loops`` has sent blocks of a step, made from its present state."""
+    if any(one._early is not None and one._early.begun for one in loops):
+        raise ConfigError(
+            "blocks of a step have been sent: end it by the call with the whole gradient, or by drop(), and "
+            "then load a state."
+        )
 
 
 def _numbered(states: list[dict[str, Any]]) -> dict[str, Any]:

@@ -39,7 +39,8 @@ def digest(vector: Array) -> int:
 class Start:
     """The check of x in the first two calls, by a number that each rank sends the others as a call begins.
 
-    Later the number is ``Packing.number``, for what else has to be equal on all ranks.
+    Where nothing is to be checked the number is ``Packing.number``, which has to be equal on all ranks too.
+
     like    the arrays that the Aggregator was made with, if their values differ between ranks; else None
     warns   whether this rank prints the warning
     """

@@ -215,7 +215,10 @@ def test_overlap_within_holding_is_refused():
     agg = Aggregator(METHOD, np.zeros(20), **SHARDED)
     with agg.holding([slice(0, 4)]), pytest.raises(ConfigError, match=r"overlap\(\) in agg.holding"):
         agg.overlap()
+    later = agg.holding([slice(0, 4)])
     assert len(agg.overlap()) == 5
+    with pytest.raises(ConfigError, match=r"does not go with overlap\(\)"), later:
+        pass
 
 
 @pytest.mark.parametrize("kind", ["load", "restore"])
