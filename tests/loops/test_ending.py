@@ -97,6 +97,10 @@ def test_a_state_of_another_training_is_not_replaced(tmp_path):
     third.restore(second.state())
     third(gradients(4))
     third.save(tmp_path)
+    second(gradients(4))
+    second.save(tmp_path / "elsewhere")
+    with pytest.raises(RecordError, match="holds the state of another training, after 5 rounds"):
+        third.save(tmp_path / "elsewhere")  # since its own save it is a training of its own
 
 
 def test_the_checkpoint_of_a_run_is_not_replaced(tmp_path):

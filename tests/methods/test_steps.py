@@ -239,6 +239,7 @@ def test_agd_needs_f_alone_to_be_convex():
         with pytest.raises(ConfigError, match=r"for convex f, .*mu is None.*or take GD"):
             resolved(method, 12, 4, replace(HAND, mu=None))
     assert resolved(AGD(0.1, mu=0), 12, 4, replace(HAND, mu=None)).gamma == 0.1
+    assert resolved(AGD(), 12, 4, replace(HAND, mu=0.0)).mu == 0  # where f is merely convex
 
 
 def test_some_theorems_need_no_convexity():

@@ -7,6 +7,7 @@ import scipy
 
 from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.data import rows_of, shard_sizes
+from mpicomp.data.shards import _shares
 from mpicomp.problems import MLP, LeastSquares, Logistic, NonconvexGLM, Quadratics, Softmax
 from mpicomp.text.config import to_text
 
@@ -129,6 +130,20 @@ def test_dirichlet_skews_the_labels_for_a_small_alpha_only():
         return np.mean([np.bincount(s).max() / len(s) for s in shards])
 
     assert share(1000) < 0.15 < 0.4 < share(0.1)
+
+
+def test_dirichlet_shares_are_quantiles_of_gamma_over_their_sum():
+    """At alpha = 1 of the exponential distribution; at a small alpha also where the quantiles underflow."""
+    u = np.array([0.2, 0.5, 0.9])
+    np.testing.assert_allclose(_shares(1.0, u), np.log(1 - u) / np.sum(np.log(1 - u)), rtol=1e-12)
+    edge = 0.1 / scipy.special.gamma(1.01)  # whose quantile is 1e-100, about
+    below, above = _shares(0.01, edge * np.array([0.99, 1.01]))
+    assert below / above == pytest.approx((0.99 / 1.01) ** 100, rel=1e-9)
+
+
+def test_a_worker_without_a_row_takes_the_last_one_of_the_largest_shard():
+    rows = [rows_of(i, 2, np.zeros(10), "dirichlet(0.001)").tolist() for i in range(2)]
+    assert sorted(rows, key=len) == [[9], [*range(9)]]
 
 
 def test_problems_without_samples_have_no_shard_sizes():

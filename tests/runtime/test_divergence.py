@@ -64,6 +64,22 @@ class Bowl(Objective):
 
 
 @dataclass(frozen=True)
+class Steep(Ball):
+    """f_i(x) = 10^10 |x - 1|^2 / 2."""
+
+    def objective(self, i, n):
+        return SteepBowl(1.0)
+
+
+class SteepBowl(Bowl):
+    def value(self, x):
+        return 1e10 * super().value(x)
+
+    def grad(self, x):
+        return 1e10 * super().grad(x)
+
+
+@dataclass(frozen=True)
 class Broken(Problem):
     """Worker 2's gradient has one bad entry once x has left 0."""
 
@@ -143,6 +159,15 @@ def test_leaving_a_stationary_start_is_no_divergence():
 # CG and LBFGS search for their steps, and those of the others do not grow with the gradient.
 OF_OTHER_STEPS = CG | LBFGS | Dion | OneBitAdam | EF21LMO | EF21Muon
 BY_STEPS = [c.method for c in METHOD_CASES if not isinstance(c.method, OF_OTHER_STEPS)]
+
+
+def test_a_resumed_run_compares_its_gradients_with_those_of_its_start(tmp_path):
+    """There |∇f|² is 3e20; in all rows it is far above the growth that is allowed from 1."""
+    method, options = GD(gamma=1e-11), {"every": 1, "out": tmp_path}
+    run(method, Steep(), rounds=2, **options)
+    resumed = run(method, Steep(), rounds=4, resume=True, **options)
+    whole = run(method, Steep(), rounds=4, every=1)
+    assert [row.f for row in resumed.rows] == [row.f for row in whole.rows]
 
 
 @pytest.mark.parametrize("method", BY_STEPS, ids=lambda m: type(m).__name__)

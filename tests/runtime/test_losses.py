@@ -104,6 +104,8 @@ def test_the_ledger_goes_on_without_the_lost_and_charges_the_iterate_that_the_ot
     assert (after.ledger.up[lost] * 30 == 11 * up).all()
     assert (after.ledger.down[left] == down + after.x.nbytes).all()
     assert (after.ledger.down[lost] * 30 == 11 * down).all()
+    in_rounds = whole.ledger.paper_bits_down * (11 * 8 + 19 * 6) // (30 * 8)
+    assert after.ledger.paper_bits_down == in_rounds + 32 * after.x.size * 6
 
 
 def test_partial_participation_goes_on_with_a_fraction_of_those_that_are_left():
