@@ -155,8 +155,8 @@ class Sum:
     def take(self, i: int, message: Bytes) -> None:
         """Add the message of worker i; its bytes need be valid only during this call.
 
-        Raises ``MessageError`` for a bad message, once all messages before it have been added.  A subclass
-        may hold messages back, and then raises for an earlier bad one; the error's ``worker`` is its sender.
+        Raises ``MessageError`` for a bad message.  A subclass may hold messages back, and raise for an
+        earlier bad one here or in ``flush``; the error's ``worker`` is then its sender.
         """
         self._C.decompress_add(message, self.out, self._key.of(i), self._scale)
 

@@ -30,7 +30,6 @@ def unchanged(replica: Any, method: Method) -> Iterator[None]:
     """
     held = {f.name: getattr(replica, f.name) for f in fields(replica)}
     locked = [a for a in held.values() if isinstance(a, np.ndarray) and a.flags.writeable]
-    locked.sort(key=lambda a: a.base is not None)  # a view can be written to again after its base
     for array in locked:
         array.flags.writeable = False
     step = f"{type(method).__name__}.worker_step"

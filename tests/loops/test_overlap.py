@@ -151,6 +151,16 @@ def test_what_is_no_block_is_refused_by_the_call_and_changes_nothing(block, said
     assert agg(g).tobytes() == plain(g).tobytes()
 
 
+def test_the_first_error_of_the_blocks_is_raised():
+    """For a later block that is not finite the step would be left out without a word."""
+    agg = Aggregator(METHOD, np.zeros(20), on_nonfinite="skip", **SHARDED)
+    agg.overlap()
+    for b in (4, 3, 2, 1, 0):
+        agg.bring(b, {3: np.ones(4, int), 1: np.full(4, np.nan)}.get(b, np.ones(4)))
+    with pytest.raises(ConfigError, match="block 3 was given int64"):
+        agg(np.ones(20))
+
+
 def test_a_gradient_that_is_changed_after_its_blocks_have_left_is_refused():
     """As clipping changes it; the blocks would have been used, and the change lost without a word."""
     plain, agg = (Aggregator(METHOD, np.zeros(20), **SHARDED) for _ in range(2))

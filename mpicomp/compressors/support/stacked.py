@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from mpicomp import kernels
 from mpicomp.base.bits import Bytes, expect_length
-from mpicomp.base.errors import MessageError
 from mpicomp.base.formats import WIDTH
 from mpicomp.codecs.sparse import add_entries
 from mpicomp.codecs.values import decode_values
@@ -40,11 +39,7 @@ class StackedSum(Sum):
         self._messages = bytearray()  # of these senders, end to end
 
     def take(self, i: int, message: Bytes) -> None:
-        try:
-            expect_length(message, self._nbytes, self._what)
-        except MessageError:
-            self.flush()  # a bad message among those before it comes first
-            raise
+        expect_length(message, self._nbytes, self._what)
         if self._on is None:
             add_entries(message, self.out, self._k, self._values, self._scale)
             return
