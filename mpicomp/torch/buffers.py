@@ -16,7 +16,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.torch.content import Content, contents, kind
 from mpicomp.transports import Transport
 
-_RESET: WeakSet[Buffers] = WeakSet()  # those whose ``collect`` has reset their buffers since their last step
+_RESET: WeakSet[Buffers] = WeakSet()  # those that have reset what worker 0 changed, since their last step
 
 
 @torch.no_grad()
@@ -74,7 +74,7 @@ class Buffers:
         """Note the buffers that ``worker`` has changed, if it is worker 0, for ``step`` to send.
 
         If this rank hosts several workers, the buffers are reset to their values at the step's start.
-        Raises ``ConfigError`` if those of another ``Compressed`` have done so already.
+        Raises ``ConfigError`` if another ``Compressed`` has reset such changes already.
         """
         self._refuse_reset()
         if worker == 0:
@@ -84,9 +84,10 @@ class Buffers:
                 before = start.get(name)
                 if name not in start or content != before:
                     self._first[name] = content and content.changes(before)
+            if len(self._transport.hosted) > 1 and now != (start if self._begun is None else self._begun):
+                _RESET.add(self)
         if len(self._transport.hosted) > 1:
             self.rewind()
-            _RESET.add(self)
 
     def _refuse_reset(self) -> None:
         """Raise ``ConfigError`` if other ``Buffers`` have reset some of these, so that changes are lost."""

@@ -149,9 +149,11 @@ def store_of_next(shared: Any, rank: int) -> Any:
     """The store for the next gloo group of the process ``rank``, within that of the given process group.
 
     They are counted in ``shared``, so a process that goes on in a new one, with another that has taken a
-    third one's place, counts as that does.  torchrun keeps the store when it starts all processes anew.
+    third one's place, counts as that does.  A store of torchrun's own is still there when it starts all
+    processes anew.  In another one its numbers of restarts, which may differ between hosts, do not count.
     """
-    place = f"mpicomp/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    place = f"mpicomp/{os.environ['TORCHELASTIC_RESTART_COUNT'] if kept else 0}"
     number = shared.add(f"{place}/of rank {rank}", 1)
     return dist.PrefixStore(f"{place}/{number}", shared)
 

@@ -83,9 +83,9 @@ def test_what_the_program_sets_between_two_steps_is_where_each_worker_begins(how
     assert len(seen) > 8 if how == "two points" else len(seen) == 8
 
 
-def two_of_one_model(*modules):
+def two_of_one_model(*modules, mode=True):
     """A model, and a ``Compressed`` for each of its layers, with two workers; after a backward."""
-    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).train(mode)
     opts = [
         Compressed(torch.optim.SGD(part.parameters(), lr=0.1), TOPK, module=given and model, workers=2)
         for part, given in zip(model, modules, strict=True)
@@ -112,6 +112,17 @@ def test_two_that_share_the_buffers_of_fixed_workers_are_refused():
     first.collect(0)
     with pytest.raises(ConfigError, match=r"has reset its buffers.*give module=model to the first of"):
         second.collect(0)
+
+
+def test_two_may_share_buffers_that_no_step_changes():
+    """As of a model in eval(), or masks."""
+    model, opts = two_of_one_model(True, True, mode=False)
+    for i in range(2):
+        for opt in opts:
+            opt.collect(i)
+    for opt in opts:
+        opt.step()
+    assert model[1].num_batches_tracked == 0
 
 
 def test_a_buffer_that_two_modules_share_is_sent_once():

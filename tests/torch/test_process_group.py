@@ -177,6 +177,8 @@ def test_a_process_that_stays_goes_on_with_one_that_takes_another_s_place(tmp_pa
 def test_processes_that_torchrun_starts_anew_meet_in_the_store_that_it_keeps(monkeypatch):
     """Before, rank 0 has made a group more than rank 1 had come to."""
     kept = dist.HashStore()
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "0")
     for rank in (0, 1, 0):
         store_of_next(kept, rank).set("address", f"of {rank}")
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
@@ -184,6 +186,16 @@ def test_processes_that_torchrun_starts_anew_meet_in_the_store_that_it_keeps(mon
     assert not second.check(["address"])
     first.set("address", "new")
     assert second.get("address") == b"new"
+
+
+def test_hosts_whose_torchruns_have_counted_other_restarts_meet_in_a_new_store(monkeypatch):
+    """torchrun does not count those in which a process on another host had ended."""
+    new = dist.HashStore()
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "False")
+    for rank in range(2):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(rank))
+        store_of_next(new, rank).set(f"address of {rank}", "")
+    assert store_of_next(new, 2).check(["address of 0", "address of 1"])
 
 
 def test_an_error_while_an_exchange_is_under_way_ends_the_process_once_it_has_ended(tmp_path):
