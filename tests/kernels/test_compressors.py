@@ -68,11 +68,17 @@ def test_natural(x, form, scale, data):
     assert_adds_alike(add, damaged(data, buf), data.draw(outs(x.size)))
 
 
-def scale_of(data, x) -> float:
+NORMS = ["2", "inf"]
+
+
+def norm_of(x, kind) -> float:
     """A norm of x as it may travel: its largest entry or more."""
     with np.errstate(all="ignore"):
-        scale = definition.norm(x, data.draw(st.sampled_from(["2", "inf"])))
-    return min(scale, float(np.finfo(np.float64).max))
+        return min(definition.norm(x, kind), float(np.finfo(np.float64).max))
+
+
+def scale_of(data, x) -> float:
+    return norm_of(x, data.draw(st.sampled_from(NORMS)))
 
 
 @fuzz
@@ -270,7 +276,8 @@ def test_steps(x, blocks, scale, data):
     """Blocks of one coordinate too, with norms that are 0, tiny or huge, and symbols of any kind."""
     blocks = min(blocks, x.size) if data.draw(st.booleans()) else x.size
     r, ends = data.draw(resolutions(x.size)), block_ends(x.size, blocks)
-    norms = np.array([scale_of(data, block) for block in np.split(x, ends[:-1])])
+    kinds = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1))).choice(NORMS, blocks)
+    norms = np.array([norm_of(*each) for each in zip(np.split(x, ends[:-1]), kinds, strict=True)])
     symbols = compiled.step_symbols(x, norms, r, STREAM)
     assert_same(symbols, definition.step_symbols(x, norms, r, STREAM))
     assert (symbols <= 2 * np.ceil(r)).all()
