@@ -1,4 +1,4 @@
-"""One process: what the server is asked there, as on the ranks of a job (see ``tests.mpi.test_ranks``)."""
+"""One process: what the server is asked there, as on the ranks of a job (``tests.mpi.test_transport``)."""
 
 from __future__ import annotations
 
