@@ -366,7 +366,7 @@ class Method(ABC):
             for f in fields(self):
                 if isinstance(C := getattr(self, f.name), Compressor):
                     check_constants(C, d, n)
-        method = replace(self)
+        method = self
         if left_out:
             with _in_double_precision(type(self).__name__, " and ".join(left_out)):
                 defaults = method._cut(blocks).defaults(d, n)
@@ -376,6 +376,7 @@ class Method(ABC):
         return method
 
     def _cut(self, blocks: Blocks | None) -> Self:
+        """This method ``in_blocks``; itself without blocks."""
         return self if blocks is None else self.in_blocks(blocks)
 
     def _numbers_by_theory(self, c: Constants, d: int, n: int, blocks: Blocks | None) -> dict[str, float]:

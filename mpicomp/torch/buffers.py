@@ -67,8 +67,12 @@ class Buffers:
             self._begun = self._contents()
 
     def rewind(self) -> None:
-        """Reset the buffers to what ``begin`` has noted; without it, to what the step before has left."""
-        self._put(self._start if self._begun is None else self._begun)
+        """Reset the buffers to their values at the step's start."""
+        self._put(self._at_start())
+
+    def _at_start(self) -> dict[str, Content | None]:
+        """The buffers at the step's start: those that ``begin`` has noted, else those of the step before."""
+        return self._start if self._begun is None else self._begun
 
     def collect(self, worker: int) -> None:
         """Note the buffers that ``worker`` has changed, if it is worker 0, for ``step`` to send.
@@ -84,7 +88,7 @@ class Buffers:
                 before = start.get(name)
                 if name not in start or content != before:
                     self._first[name] = content and content.changes(before)
-            if len(self._transport.hosted) > 1 and now != (start if self._begun is None else self._begun):
+            if len(self._transport.hosted) > 1 and now != self._at_start():
                 _RESET.add(self)
         if len(self._transport.hosted) > 1:
             self.rewind()

@@ -146,14 +146,15 @@ class Gloo:
 
 
 def store_of_next(shared: Any, rank: int) -> Any:
-    """The store for the next gloo group of the process ``rank``, within that of the given process group.
+    """The part of ``shared``, a process group's store, in which its ranks meet for their next gloo group.
 
-    They are counted in ``shared``, so a process that goes on in a new one, with another that has taken a
-    third one's place, counts as that does.  A store of torchrun's own is still there when it starts all
-    processes anew.  In another one its numbers of restarts, which may differ between hosts, do not count.
+    ``shared`` counts the gloo groups of each rank.  A new process group has a new store, so there a process
+    that has made gloo groups before begins at the same number as one that has just started.  A store that
+    torchrun keeps stays when torchrun starts all processes anew: there the number of restarts is a part of
+    the name.  Elsewhere it is not, since hosts may count restarts differently.
     """
     kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    place = f"mpicomp/{os.environ['TORCHELASTIC_RESTART_COUNT'] if kept else 0}"
+    place = f"mpicomp/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0) if kept else 0}"
     number = shared.add(f"{place}/of rank {rank}", 1)
     return dist.PrefixStore(f"{place}/{number}", shared)
 

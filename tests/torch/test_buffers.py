@@ -94,15 +94,19 @@ def two_of_one_model(*modules, mode=True):
     return model, opts
 
 
-def test_of_two_optimisers_of_one_model_one_shares_the_buffers():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model, opts = two_of_one_model(True, None)
+def step_together(opts):
     for i in range(2):
         for opt in opts:
             opt.collect(i)
     for opt in opts:
         opt.step()
+
+
+def test_of_two_optimisers_of_one_model_one_shares_the_buffers():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model, opts = two_of_one_model(True, None)
+    step_together(opts)
     assert model[1].num_batches_tracked == 1
 
 
@@ -117,11 +121,7 @@ def test_two_that_share_the_buffers_of_fixed_workers_are_refused():
 def test_two_may_share_buffers_that_no_step_changes():
     """As of a model in eval(), or masks."""
     model, opts = two_of_one_model(True, True, mode=False)
-    for i in range(2):
-        for opt in opts:
-            opt.collect(i)
-    for opt in opts:
-        opt.step()
+    step_together(opts)
     assert model[1].num_batches_tracked == 0
 
 

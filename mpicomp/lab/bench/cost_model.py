@@ -153,11 +153,11 @@ class RoundModel(ABC):
 
     @abstractmethod
     def received(self, costs: Costs, n: int) -> float:
-        """Payload bytes that the busiest rank receives in a round."""
+        """Payload bytes that a rank that averages receives in a round; of several, the busiest."""
 
     @abstractmethod
     def sent(self, costs: Costs, n: int) -> float:
-        """Payload bytes that the busiest rank itself sends in a round."""
+        """Payload bytes that it sends itself."""
 
     @abstractmethod
     def assumptions(self, n: int) -> str:

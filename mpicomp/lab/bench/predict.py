@@ -69,17 +69,17 @@ class Forecast:
 
     @property
     def received(self) -> float:
-        """Payload bytes that the busiest rank receives in a round."""
+        """Payload bytes that a rank that averages receives in a round; of several, the busiest."""
         return self.model.received(self.costs, self.workers)
 
     @property
     def sent(self) -> float:
-        """Payload bytes that the busiest rank itself sends in a round."""
+        """Payload bytes that it sends itself."""
         return self.model.sent(self.costs, self.workers)
 
     @property
     def link_load(self) -> float:
-        """The fraction of a round during which the busiest rank's link is busy, in its busier direction."""
+        """The fraction of a round during which this rank's link is busy, in its busier direction."""
         return 8 * HEADERS * max(self.received, self.sent) / self.link.rate / (self.round.total or 1.0)
 
     @property

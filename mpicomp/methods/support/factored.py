@@ -137,7 +137,7 @@ class FactoredMethod(LinearMethod, EstimatingMethod):
         method = super().bound(parts)
         if self.rows is not None:
             return method
-        method = replace(method, parts=parts)  # type: ignore[call-arg]
+        method = replace(method, parts=parts)  # type: ignore[call-arg]  # subclasses have this field
         if not method._layers_of_parts.matrices:
             raise ConfigError(
                 f"{type(self).__name__}: no part is a matrix that r={self.r} shortens; the parts are {parts}."

@@ -92,7 +92,7 @@ class LMOMethod(AveragingMethod, EstimatingMethod):
                 f"{type(self).__name__}(norm='spectral') is for matrices, and no part has two axes; the "
                 f"parts are {parts}. Take norm='linf', which is the same here."
             )
-        return replace(method, parts=parts)  # type: ignore[call-arg]
+        return replace(method, parts=parts)  # type: ignore[call-arg]  # subclasses have this field
 
     def replica(self, x0: Array) -> Any:
         if self.norm == "spectral":

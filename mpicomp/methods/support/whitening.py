@@ -133,13 +133,13 @@ class WhitenedMethod(Method):
             step = self.plain(Whitened(self.Q, s.roots)).server_step(s, r, key.before())
             return Each(lambda k, up: step.take(k.before(), up), step.close)
         d, last = getattr(r, self.iterate).size, fields(self.Up)[-1].name
-        came: list[Array] = []
+        received: list[Array] = []
 
         def close() -> Any:
-            s.roots = np.stack(came)
+            s.roots = np.stack(received)
             return _last(self.Down, np.empty(0, np.uint8))
 
-        return Each(lambda k, up: came.append(decode_symmetric(getattr(up, last), d)), close)
+        return Each(lambda k, up: received.append(decode_symmetric(getattr(up, last), d)), close)
 
     def replica_step(self, r: Any, broadcast: Any, key: Key) -> None:
         if key.round > 0:
