@@ -14,7 +14,7 @@ from mpicomp.runtime import plotting
 from mpicomp.runtime.audit import Verified
 from mpicomp.runtime.frames import frame
 from mpicomp.runtime.glance import on, on_in_full, run_html, run_line
-from mpicomp.runtime.record import Row
+from mpicomp.runtime.rows import Row
 from mpicomp.runtime.session import Session
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from mpicomp.runtime.loop import Loop
 from mpicomp.runtime.observation import Observation
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.preparation import load_kernels
-from mpicomp.runtime.record import Row
 from mpicomp.runtime.result import Run, result_of
+from mpicomp.runtime.rows import Row
 from mpicomp.runtime.session import Callback, Session, check_callback
 from mpicomp.runtime.signals import stop_on_signals
 from mpicomp.text.config import as_method, as_problem

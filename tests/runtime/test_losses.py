@@ -16,7 +16,7 @@ from mpicomp.keys import Key
 from mpicomp.lab.experiment.run_tables import summary_table
 from mpicomp.lab.jobs.launcher import find_launcher
 from mpicomp.problems.base import Array, Objective, Problem
-from mpicomp.runtime.record import read_rows
+from mpicomp.runtime.rows import read_rows
 from mpicomp.text.config import parse_method, parse_problem
 from mpicomp.transports import header
 from mpicomp.transports.header import GarbledError

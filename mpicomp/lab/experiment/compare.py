@@ -43,11 +43,13 @@ from mpicomp.lab.experiment.tuning import Tuning, tune
 from mpicomp.methods import Method
 from mpicomp.problems.base import constants_of, fingerprint_of, parts_of
 from mpicomp.runtime.alike import as_text, refuse_other_call, refuse_unlike
+from mpicomp.runtime.facts import changed_code, read_facts
 from mpicomp.runtime.loop import start_of
 from mpicomp.runtime.placement import Placement
-from mpicomp.runtime.record import Row, changed_code, read_facts, remove_run
+from mpicomp.runtime.record import remove_run
 from mpicomp.runtime.result import Run
 from mpicomp.runtime.rounds import check_device
+from mpicomp.runtime.rows import Row
 from mpicomp.runtime.run import left_in_order, run
 from mpicomp.text.own_classes import code_of
 from mpicomp.transports import Transport, connect

@@ -25,7 +25,7 @@ from mpicomp.lab.experiment.canvas import (
 from mpicomp.lab.experiment.layout import complete, letters, panels_of
 from mpicomp.lab.experiment.styling import FARTHEST, PLAIN, STYLES, Look, Range, Style
 from mpicomp.problems import Problem
-from mpicomp.runtime.record import Row
+from mpicomp.runtime.rows import Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.lab.experiment.suite import Entry, Suite
 from mpicomp.lab.experiment.tuning import Tuning, rose, tail
 from mpicomp.runtime.glance import NOT_FINISHED, run_line
-from mpicomp.runtime.record import Row
+from mpicomp.runtime.rows import Row
 from mpicomp.text.literals import read_parameter
 
 

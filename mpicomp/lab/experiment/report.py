@@ -37,8 +37,8 @@ from mpicomp.lab.experiment.styling import PLAIN, Look, check_format
 from mpicomp.lab.experiment.tables import markdown
 from mpicomp.runtime.glance import NOT_FINISHED
 from mpicomp.runtime.observation import FULL, NEVER
-from mpicomp.runtime.record import Row
 from mpicomp.runtime.result import Run
+from mpicomp.runtime.rows import Row
 from mpicomp.text.config import parse_method, parse_problem, to_text
 from mpicomp.text.own_classes import without_imports
 

@@ -42,18 +42,12 @@ from mpicomp.lab.experiment.suite_file import T, load_suite
 from mpicomp.lab.experiment.tables import cells, header, markdown, notes
 from mpicomp.lab.experiment.tuning import Tuning
 from mpicomp.runtime import plotting
+from mpicomp.runtime.facts import read_facts, read_summary
 from mpicomp.runtime.frames import frame
 from mpicomp.runtime.glance import NOT_FINISHED, on, on_in_full, run_html, run_line
-from mpicomp.runtime.record import (
-    Row,
-    check_agree,
-    check_claim,
-    check_no_gap,
-    check_whole,
-    read_facts,
-    read_rows,
-    read_summary,
-)
+from mpicomp.runtime.integrity import check_agree, check_no_gap, check_whole
+from mpicomp.runtime.record import check_claim
+from mpicomp.runtime.rows import Row, read_rows
 from mpicomp.text.own_classes import without_imports
 from mpicomp.text.unimported import UnimportedProblem
 

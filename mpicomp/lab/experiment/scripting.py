@@ -30,8 +30,8 @@ from mpicomp.methods.parameters import is_auto
 from mpicomp.problems import Problem
 from mpicomp.runtime.bars import shown
 from mpicomp.runtime.placement import OF_COMPARISONS, Placement
-from mpicomp.runtime.record import Row
 from mpicomp.runtime.result import Run
+from mpicomp.runtime.rows import Row
 from mpicomp.text.config import as_method, as_problem, to_text
 from mpicomp.transports.launcher import launched_rank
 

@@ -29,8 +29,8 @@ from mpicomp.base.units import human_bytes
 from mpicomp.methods import Method
 from mpicomp.runtime.frames import frame
 from mpicomp.runtime.limits import Limits
-from mpicomp.runtime.record import Row
 from mpicomp.runtime.result import Run
+from mpicomp.runtime.rows import Row
 
 if TYPE_CHECKING:
     from pandas import DataFrame

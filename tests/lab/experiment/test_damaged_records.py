@@ -11,7 +11,7 @@ import mpicomp
 from mpicomp import GD
 from mpicomp.base.errors import RecordError
 from mpicomp.lab.experiment import report
-from mpicomp.runtime.record import read_rows
+from mpicomp.runtime.rows import read_rows
 from tests.support.foreign_folders import QUADRATICS, a_comparison, a_run
 
 ROW = "2,0.5,0.25,80,80,640,640,2.0,,0.001,1.0\n"

@@ -20,7 +20,7 @@ from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.lab.experiment.tables import cells, markdown, terminal
 from mpicomp.methods import DIANA, EF14, GD, MARINA
 from mpicomp.problems import Noisy, Quadratics
-from mpicomp.runtime.record import Row
+from mpicomp.runtime.rows import Row
 from tests.support.suites import SUITE
 
 

@@ -15,7 +15,7 @@ from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.lab.experiment.tuning import Tuning, rose, tail, tune
 from mpicomp.problems import NonconvexGLM, Quadratics
 from mpicomp.runtime.limits import Limits
-from mpicomp.runtime.record import Row
+from mpicomp.runtime.rows import Row
 from tests.support.suites import FAIR
 
 
