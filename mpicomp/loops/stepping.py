@@ -320,20 +320,7 @@ class Stepping:
         self._play.books.check()
         if self._early is not None:
             self._early.check_all()
-        if self.one_each:
-            given = {i: gradient for i in self.hosted}
-        elif not isinstance(gradient, Mapping) or set(gradient) != set(self.hosted):
-            keyed = isinstance(gradient, Mapping)
-            shown = f"the keys {shortened(gradient) or '(none)'}" if keyed else type(gradient).__name__
-            if self._packing.missing:
-                raise ConfigError(self._packing.missing)
-            raise ConfigError(
-                f"with workers={self.workers}, a rank brings a dict of the gradients of the workers that it "
-                f"hosts, here {shortened(self.hosted) or 'none'}; it was given {shown}: "
-                "{i: gradient(x, i) for i in agg.hosted}."
-            )
-        else:
-            given = dict(gradient)
+        given = self._by_worker(gradient)
         functions = [callable(what) or isinstance(what, Objective) for what in given.values()]
         self._place(at, any(functions))
         also = self.method.needs_also
@@ -355,6 +342,22 @@ class Stepping:
                 self._early.check_whole(whole)
         x = None if at is None else self._play.replica.x
         return self._watch.value((f.gradient for f in self._given.values()), x)
+
+    def _by_worker(self, gradient: Any) -> dict[int, Any]:
+        """Each hosted worker's gradient.  Raises ``ConfigError`` unless ``gradient`` has one for each."""
+        if self.one_each:
+            return {i: gradient for i in self.hosted}
+        if isinstance(gradient, Mapping) and set(gradient) == set(self.hosted):
+            return dict(gradient)
+        if self._packing.missing:
+            raise ConfigError(self._packing.missing)
+        keyed = isinstance(gradient, Mapping)
+        shown = f"the keys {shortened(gradient) or '(none)'}" if keyed else type(gradient).__name__
+        raise ConfigError(
+            f"with workers={self.workers}, a rank brings a dict of the gradients of the workers that it "
+            f"hosts, here {shortened(self.hosted) or 'none'}; it was given {shown}: "
+            "{i: gradient(x, i) for i in agg.hosted}."
+        )
 
     def _place(self, at: Any, functions: bool) -> None:
         """Set the method's iterate to ``at``, in a subclass whose caller chooses the points."""
