@@ -5,7 +5,7 @@ replica.  So each block can be compressed and sent as soon as its gradient is co
 computes the blocks from the last to the first.  The messages are those of ``Sharded.play``, byte for byte.
 
 A worker's state must not change if some rank's gradient turns out not to be finite.  So the steps act on a
-copy (``block_steps``), which becomes the state once all ranks go on with the round.
+copy (``tentative``), which becomes the state once all ranks go on with the round.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.given_arrays import is_finite, refuse_mask
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.loops.block_steps import BlockSteps
+from mpicomp.loops.tentative import TentativeSteps
 from mpicomp.runtime.measure import is_float
 from mpicomp.runtime.rounds import Rounds
 
@@ -43,7 +43,7 @@ class Early:
         (self._worker,) = rounds.workers
         self._rounds, self._averaging, d = rounds, averaging, rounds.x.size
         self.slices = averaging.slices(d)
-        self._steps = BlockSteps(rounds, averaging.method, self._worker, self.slices)
+        self._steps = TentativeSteps(rounds, averaging.method, self._worker, self.slices)
         self._ups: list[Any] = []
         self._failed: MpicompError | None = None
         self.begun = False

@@ -16,7 +16,7 @@ from mpicomp.problems.base import Objective
 from mpicomp.runtime.rounds import Rounds
 
 
-class BlockSteps:
+class TentativeSteps:
     """The steps of the hosted ``worker`` of ``rounds``; ``commit`` makes the copy its state.
 
     method  the method in blocks
