@@ -13,7 +13,7 @@ from mpicomp.base.given_arrays import is_finite
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Stream
 from mpicomp.loops.packing import Packing
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 from mpicomp.runtime.measure import Measured
 
 

@@ -31,7 +31,7 @@ from mpicomp.loops.holding import Holding
 from mpicomp.loops.packing import Packing
 from mpicomp.loops.start import Start
 from mpicomp.methods.base import Method
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 from mpicomp.runtime.alike import refuse_other_call
 from mpicomp.runtime.audit import Audit, Verified
 from mpicomp.runtime.devices import open_device

@@ -12,7 +12,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 from mpicomp.runtime.rounds import Rounds
 
 

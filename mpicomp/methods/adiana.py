@@ -19,7 +19,8 @@ from mpicomp.methods.support.adiana_parameters import Original, Refined, Weights
 from mpicomp.methods.support.averaging import Means, means
 from mpicomp.methods.support.convexity import curvature, require_convex
 from mpicomp.methods.support.rates import require_rate
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 PARAMETERS: dict[str, type[Original] | type[Refined] | type[Convex]] = {
     "original": Original,

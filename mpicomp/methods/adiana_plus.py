@@ -14,7 +14,7 @@ from mpicomp.methods.parameters import Curvature, ProbabilityOrTheory, RateOrThe
 from mpicomp.methods.support.convexity import curvature, require_convex
 from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.whitening import WhitenedMethod
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from mpicomp.methods.parameters import CurvatureOrZero, StepSize, ValueFormat
 from mpicomp.methods.support.acceleration import extrapolation, next_weight
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.dense import DenseMethod
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 @dataclass(frozen=True)

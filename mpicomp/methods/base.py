@@ -39,7 +39,8 @@ from mpicomp.compressors.constants import check_constants
 from mpicomp.compressors.lossless import forwards
 from mpicomp.keys import Key
 from mpicomp.methods.parameters import AUTO_NOISY, Anything, checks_of, is_auto, step_size_of
-from mpicomp.problems.base import Constants, Known, Objective
+from mpicomp.problems.constants import Constants, Known
+from mpicomp.problems.objective import Objective
 
 
 @dataclass

@@ -30,7 +30,7 @@ from mpicomp.methods.support.averaging import Each
 from mpicomp.methods.support.coins import TwoPointMethod, share
 from mpicomp.methods.support.estimating import TwoPoints
 from mpicomp.methods.support.variance_theory import balanced_probability, probability, variance
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 _check_distance = number("a distance, from 1e-300 to 1e300", lambda v: 1e-300 <= v <= 1e300)
 

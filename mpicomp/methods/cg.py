@@ -17,7 +17,8 @@ from mpicomp.methods.parameters import StepSize, ValueFormat
 from mpicomp.methods.support.convexity import require_quadratic
 from mpicomp.methods.support.dense import DenseMethod
 from mpicomp.methods.support.recording import norm
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from mpicomp.methods.parameters import RateOrDefault, StepSize
 from mpicomp.methods.support.differences import DifferenceMethod
 from mpicomp.methods.support.estimating import Estimate
 from mpicomp.methods.support.starts import Start
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

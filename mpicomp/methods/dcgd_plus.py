@@ -11,7 +11,7 @@ from mpicomp.methods.dcgd import DCGD
 from mpicomp.methods.parameters import StepSize
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.whitening import WhitenedEstimate
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 @dataclass(frozen=True)

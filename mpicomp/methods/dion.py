@@ -27,7 +27,8 @@ from mpicomp.methods.parameters import (
 )
 from mpicomp.methods.support.factored import FactoredMethod, joined
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 Rank = Annotated[int | float, Value(check_count)]
 Columns = Annotated[str, Choice(("normalised", "orthonormal"))]

@@ -19,7 +19,7 @@ from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
 from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.shifted import ShiftedMethod
 from mpicomp.methods.support.starts import Start
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 @dataclass(frozen=True)

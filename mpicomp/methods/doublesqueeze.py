@@ -16,7 +16,8 @@ from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
 from mpicomp.methods.support.feedback import feedback_step
 from mpicomp.methods.support.memory import AVERAGES, MemoryMethod
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from mpicomp.methods.support.lmo_method import (
     RateOrDecreasing,
 )
 from mpicomp.methods.support.starts import EstimateStart
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 @dataclass(frozen=True)

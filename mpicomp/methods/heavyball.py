@@ -12,7 +12,7 @@ from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import Curvature, StepSize, ValueFormat
 from mpicomp.methods.support.convexity import curvature, require_quadratic
 from mpicomp.methods.support.dense import DenseMethod
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from mpicomp.methods.parameters import ProbabilityOrTheory, RateOrDefault, StepS
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.rates import require_rate
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 _check_mu = number("a number above 0, such as the weight of the penalty", lambda v: 0 < v < inf)
 

@@ -13,7 +13,8 @@ from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import ProbabilityOrDefault, RateOrDefault, StepSize
 from mpicomp.methods.support.coins import CoinUplink, share
 from mpicomp.methods.support.own_models import OwnModelMethod
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from mpicomp.methods.parameters import CurvatureOrZero, ProbabilityOrDefault, St
 from mpicomp.methods.support.coins import CoinMethod, share
 from mpicomp.methods.support.convexity import curvature
 from mpicomp.methods.support.estimating import Estimate
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from mpicomp.methods.parameters import BatchSize, Momentum, PositiveInteger, Ste
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 Eps = Annotated[float, Value(number("a number above 0", lambda v: 0 < v < inf))]
 

@@ -19,7 +19,8 @@ from mpicomp.methods.base import Message, Method, Nothing
 from mpicomp.methods.parameters import BatchSize, PositiveIntegerOrNone, StepSize, Value
 from mpicomp.methods.support.averaging import Each
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 _check_noise = number("the size of the noise, a number from 0 up", lambda v: 0 <= v < inf)
 _check_distance = number("a distance above 0, or None for no such reset", lambda v: 0 < v < inf)

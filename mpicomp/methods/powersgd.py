@@ -24,7 +24,8 @@ from mpicomp.methods.parameters import (
 )
 from mpicomp.methods.support.factored import FactoredMethod
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import Count, ProbabilityOrDefault, StepSize
 from mpicomp.methods.support.coins import TwoPointMethod
 from mpicomp.methods.support.estimating import TwoPoints
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

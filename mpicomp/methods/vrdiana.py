@@ -17,7 +17,8 @@ from mpicomp.methods.support.shifted import ShiftedMethod
 from mpicomp.methods.support.starts import Start
 from mpicomp.methods.support.stochastic import batch_size, gradient
 from mpicomp.methods.support.variance_theory import probability, require_constant, variance
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

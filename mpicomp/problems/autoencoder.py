@@ -16,7 +16,9 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.data import ClassRows, Images, as_name, load_images, rows_of, shard_sizes
 from mpicomp.keys import Key
-from mpicomp.problems.base import Array, FiniteSum, Problem
+from mpicomp.problems.base import Problem
+from mpicomp.problems.constants import Array
+from mpicomp.problems.objective import FiniteSum
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from mpicomp.base.blas import one_thread
 from mpicomp.base.errors import DataError
 from mpicomp.data import Dataset, Split, has_real_targets, rows_of
 from mpicomp.data.cache import remember
-from mpicomp.problems.base import Array, Constants
+from mpicomp.problems.constants import Array, Constants
 from mpicomp.problems.glm import RidgeProblem
 from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import SQUARED_MARGIN

@@ -7,7 +7,8 @@ import scipy
 from numpy.typing import NDArray
 
 from mpicomp.base.arrays import Indices
-from mpicomp.problems.base import Array, FiniteSum
+from mpicomp.problems.constants import Array
+from mpicomp.problems.objective import FiniteSum
 from mpicomp.problems.scalars import Scalar
 
 

@@ -16,8 +16,9 @@ from mpicomp.base.checks import as_seed, check_at_least
 from mpicomp.base.errors import DataError, unknown
 from mpicomp.base.parts import Part, Parts
 from mpicomp.keys import Key
-from mpicomp.problems.base import Array, FiniteSum
+from mpicomp.problems.constants import Array
 from mpicomp.problems.dense import Classification, Labels, cross_entropy
+from mpicomp.problems.objective import FiniteSum
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ from mpicomp import kernels
 from mpicomp.base.checks import check_nonnegative
 from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Stream
-from mpicomp.problems.base import Array, Constants, Objective, Problem, Wrapped
+from mpicomp.problems.base import Problem, Wrapped
+from mpicomp.problems.constants import Array, Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import numpy as np
 import scipy
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.problems.base import ROUNDING, Array, Constants
 from mpicomp.problems.checked import NOISE, Checked, Point, length, unit
+from mpicomp.problems.constants import ROUNDING, Array, Constants
 
 TURNS = 8  # gradients in which a direction of the steepest change is sought
 NEAR = 0.01  # the distance of the points compared, in the scale of x

@@ -15,8 +15,9 @@ from mpicomp.base.checks import check_nonnegative
 from mpicomp.base.errors import unknown
 from mpicomp.base.parts import Part, Parts
 from mpicomp.data.cache import remember
-from mpicomp.problems.base import Array, Constants, FiniteSum
+from mpicomp.problems.constants import Array, Constants
 from mpicomp.problems.dense import Classification, Labels, cross_entropy
+from mpicomp.problems.objective import FiniteSum
 from mpicomp.problems.scalars import BOUNDED, SQUARE, Scalar
 from mpicomp.problems.smoothness import Spectrum, bounds, dense_spectrum
 

@@ -24,7 +24,8 @@ from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.scattering import ScatteringMethod
-from mpicomp.problems.base import Objective, Problem, constants_of, objective_of, parts_of
+from mpicomp.problems.base import Problem, constants_of, objective_of, parts_of
+from mpicomp.problems.objective import Objective
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.digest import Digest
 from mpicomp.runtime.measure import Measured, Measurement, is_float, measure

@@ -17,7 +17,7 @@ from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.given_arrays import readable, refuse_mask
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Stream
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 from mpicomp.transports import Transport
 
 

@@ -21,7 +21,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.auto_step import with_auto_step
 from mpicomp.methods.support.scattering import ScatteringMethod
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.kept import Kept
 from mpicomp.runtime.own_methods import apart, separate, unchanged

@@ -14,7 +14,7 @@ from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.starts import uplink_from
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 
 
 class DifferenceMethod(AveragingMethod, EstimatingMethod):

@@ -21,7 +21,8 @@ from mpicomp.methods.support.gradient_averages import HEAVY_BALL, IGT, MOMENTA, 
 from mpicomp.methods.support.lmo import NORMS, POLARS, squared_ratio, steepest
 from mpicomp.methods.support.starts import uplink_from
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 DECREASING = "decreasing"
 _check_rate = number(f"a number above 0 and at most 1, or {DECREASING!r}", lambda v: 0 < v <= 1)

@@ -17,7 +17,7 @@ from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.scattering import ScatteringMethod
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 class OwnModelMethod(AveragingMethod, ScatteringMethod):

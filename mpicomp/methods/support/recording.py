@@ -10,7 +10,7 @@ import numpy as np
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Stream
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 
 
 class Recording(Objective):

@@ -13,7 +13,7 @@ from mpicomp.methods.parameters import BatchSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.starts import rate_from, uplink_from
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 
 
 class ShiftedMethod(AveragingMethod):

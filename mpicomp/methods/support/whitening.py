@@ -30,7 +30,8 @@ from mpicomp.methods.base import Accumulator, Method
 from mpicomp.methods.support.averaging import Each
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.roots import decode_symmetric, encode_symmetric, roots, times
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 MOST = 2**26  # numbers, n d²: half a GiB of matrices on the server
 
