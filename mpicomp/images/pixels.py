@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp import kernels
-from mpicomp.base.arrays import Indices
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.checks import as_seed, check_at_least
 from mpicomp.base.errors import ConfigError
@@ -23,7 +23,6 @@ from mpicomp.images.experts import EXPERTS, NEAR, TOTAL, about_a_prediction, fix
 from mpicomp.images.grey import GreyImages, load_grey
 from mpicomp.keys import Key
 from mpicomp.problems.base import Problem
-from mpicomp.problems.constants import Array
 from mpicomp.problems.held_data import hold_data
 from mpicomp.problems.objective import FiniteSum
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.clock import Clock
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.given_arrays import is_finite
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Stream
 from mpicomp.loops.packing import Packing
 from mpicomp.problems.objective import Objective

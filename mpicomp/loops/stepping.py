@@ -15,13 +15,13 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.averaging.ledger import Ledger
+from mpicomp.base.arrays import Array
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import as_seed, as_workers, check_choice
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, unknown
 from mpicomp.base.given_arrays import in_full
 from mpicomp.base.program import level_of_program
 from mpicomp.base.units import one_line, shortened
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.loops.agreement import Agreement, check_alike
 from mpicomp.loops.background import Background

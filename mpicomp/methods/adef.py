@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Contractive, Lossless
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.parameters import BatchSize, CurvatureOrZero, StepSize

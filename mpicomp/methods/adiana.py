@@ -7,10 +7,10 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Lossless, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.parameters import Choice, CurvatureOrZero, ProbabilityOrDefault, RateOrDefault, StepSize

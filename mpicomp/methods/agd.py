@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpicomp.compressors.base import Array
+from mpicomp.base.arrays import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import CurvatureOrZero, StepSize, ValueFormat

@@ -10,12 +10,11 @@ import numpy as np
 import scipy
 
 from mpicomp import kernels
-from mpicomp.base.arrays import Indices
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts, check_parts
 from mpicomp.compressors import Lossless
-from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.sparsifier import Support, gather, scatter_add
 from mpicomp.kernels.lowrank import orthonormal, scaled, times
 from mpicomp.keys import Key

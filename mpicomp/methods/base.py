@@ -27,13 +27,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import plain_value, theory_factor
 from mpicomp.base.docstrings import explain_inherited
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
-from mpicomp.compressors.base import Array, Compressor
+from mpicomp.compressors.base import Compressor
 from mpicomp.compressors.blockwise import Blockwise
 from mpicomp.compressors.constants import check_constants
 from mpicomp.compressors.lossless import forwards

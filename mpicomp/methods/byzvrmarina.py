@@ -9,11 +9,11 @@ from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import integer, number
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Identity, Lossless, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Accumulator, Message
 from mpicomp.methods.parameters import (

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.formats import ROUNDING
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import StepSize, ValueFormat

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.compressors import Lossless, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.methods.diana import DIANA
 from mpicomp.methods.parameters import RateOrTheory, StepSize
 from mpicomp.methods.support.convexity import require_convex

@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import check_count
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Lossless
-from mpicomp.compressors.base import Array
 from mpicomp.kernels.lowrank import orthonormal, unit_columns
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, RateOrDefault, RateOrZero, StepSize

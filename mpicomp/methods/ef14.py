@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Absolute, Contractive, Lossless
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, StepSize

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.compressors import Compressor, Contractive, Identity, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import RateOrDefault, StepSize

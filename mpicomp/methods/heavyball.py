@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors.base import Array
+from mpicomp.base.arrays import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import Curvature, StepSize, ValueFormat

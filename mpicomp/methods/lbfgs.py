@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Array
 from mpicomp.compressors import Compressor, Identity
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import PositiveInteger, StepSize, ValueFormat

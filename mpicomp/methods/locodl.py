@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import number
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Lossless, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import ProbabilityOrTheory, RateOrDefault, StepSize, Value

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.compressors import Identity, Lossless, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import CurvatureOrZero, ProbabilityOrDefault, StepSize

@@ -8,11 +8,11 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.checks import number
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.compressors import Absolute, Compressor, Contractive, Identity, Sign
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Momentum, PositiveInteger, StepSize, Value

@@ -9,11 +9,11 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.checks import number
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Contractive, Identity, Lossless
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key, Stream, cached_draw
 from mpicomp.methods.base import Message, Method, Nothing
 from mpicomp.methods.parameters import BatchSize, PositiveIntegerOrNone, StepSize, Value

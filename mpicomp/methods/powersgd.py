@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Lossless
-from mpicomp.compressors.base import Array
 from mpicomp.kernels.lowrank import orthonormal
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message

@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import as_integer
 from mpicomp.base.docstrings import explain_inherited
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.inheritance import depth, hold_plain_values, renew
 from mpicomp.base.parts import Parts
 from mpicomp.base.units import one_line
-from mpicomp.problems.constants import ROUNDING, Array, Constants, NoConstants
+from mpicomp.problems.constants import ROUNDING, Constants, NoConstants
 from mpicomp.problems.objective import Objective
 
 

@@ -8,13 +8,12 @@ from math import inf
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
 
-Array = NDArray[np.floating]
 ROUNDING = 1e-6  # by which a computed mu may exceed a computed L that it equals
 
 

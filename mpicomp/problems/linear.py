@@ -6,8 +6,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Indices
-from mpicomp.problems.constants import Array
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.problems.objective import FiniteSum
 from mpicomp.problems.scalars import Scalar
 

@@ -10,11 +10,10 @@ import numpy as np
 import scipy
 
 from mpicomp import kernels
-from mpicomp.base.arrays import Indices
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.inheritance import outdated, renew
 from mpicomp.keys import Stream
-from mpicomp.problems.constants import Array
 
 
 class Objective(ABC):

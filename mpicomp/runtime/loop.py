@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from mpicomp import kernels
 from mpicomp.averaging import Root
 from mpicomp.averaging.ledger import Ledger
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.given_arrays import as_array, refuse_nonfinite
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.scattering import ScatteringMethod

@@ -13,10 +13,10 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.averaging import averaging
 from mpicomp.averaging.ledger import Ledger
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.errors import ConfigError, DivergedError, MessageError, MpicompError
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.auto_step import with_auto_step

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import as_integer, as_seed, as_switch, as_workers
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, keeping
 from mpicomp.base.files import as_path_or_none
 from mpicomp.base.given_arrays import as_array
 from mpicomp.base.units import one_line
-from mpicomp.compressors.base import Array
 from mpicomp.kernels.threads import threads
 from mpicomp.keys import clear_cached_draws
 from mpicomp.methods.base import Method

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from mpicomp.averaging.ledger import Ledger
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.units import shortened
-from mpicomp.compressors.base import Array
 from mpicomp.loops.aggregator import Aggregator
 from mpicomp.torch.alike import numbered
 from mpicomp.torch.buffers import Buffers

@@ -6,8 +6,8 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+from mpicomp.base.arrays import Array
 from mpicomp.compressors import Compressor, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.support.averaging import AveragingMethod

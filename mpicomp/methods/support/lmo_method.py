@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Annotated, Any, ClassVar, Self
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import check_positive, number
 from mpicomp.base.errors import ConfigError, not_allowed
 from mpicomp.base.parts import Parts, check_parts
 from mpicomp.compressors import Compressor, Contractive
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, start
 from mpicomp.methods.parameters import BatchSize, Choice, PartsOfX, PositiveIntegerOrNone, Value

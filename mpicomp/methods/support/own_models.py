@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MessageError
 from mpicomp.compressors import Identity, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.support.averaging import AveragingMethod

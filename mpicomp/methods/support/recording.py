@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Stream
 from mpicomp.problems.objective import Objective
 

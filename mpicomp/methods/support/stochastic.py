@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.parameters import BatchSize
 from mpicomp.problems.objective import Objective

@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.given_arrays import as_array
 from mpicomp.base.units import one_line
 from mpicomp.compressors import Bernoulli, Dithering, Lossless, RandK, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.variances import of_blocks
 from mpicomp.compressors.support.weighted import Weighted
 from mpicomp.keys import Key
