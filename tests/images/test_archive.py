@@ -140,6 +140,16 @@ print(hashlib.sha256(message.tobytes()).hexdigest())
     assert np.array_equal(coder.encode(pixels, NETWORK), message)
 
 
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_the_bytes_do_not_depend_on_how_many_runs_are_coded_together(monkeypatch, at_once):
+    pixels = pictures(513, 2, 2)
+    together = coder.encode(pixels, NETWORK)
+    monkeypatch.setattr(coder, "FRONT", 1)  # each of the three runs is a batch
+    monkeypatch.setattr(coder, "threads", lambda: at_once)
+    assert np.array_equal(coder.encode(pixels, NETWORK), together)
+    assert np.array_equal(coder.decode(together, pixels.shape, NETWORK), pixels)
+
+
 def test_numpys_kernels_write_the_same_archive(monkeypatch):
     from mpicomp import kernels
     from mpicomp.kernels import definition
