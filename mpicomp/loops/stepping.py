@@ -6,7 +6,7 @@ import atexit
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial, wraps
 from inspect import signature
 from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Self, TypeVar
@@ -65,7 +65,7 @@ def operation(method: Callable[Concatenate[E, P], R]) -> Callable[Concatenate[E,
                 f"a step of this {type(self).__name__} is under way, and a gradient function, or another "
                 "thread, has called it: call it between steps."
             )
-        with kernels.using(self.device):
+        with self.together(), kernels.using(self.device):
             return method(self, *args, **kwargs)
 
     return performed
@@ -270,19 +270,26 @@ class Stepping:
     def _play_step(self) -> None:
         """Play the rounds of the step that has begun."""
         rounds = self._play
-        while True:
-            key = self._key()
-            try:
+        try:
+            while True:
+                key = self._key()
                 rounds.play(key, f"step {self.steps}")
-            except BaseException as error:  # some workers have moved, and others have not
-                rounds.books.fail(self._half_way(error))
-                if not isinstance(error, MpicompError):  # those are raised on all ranks
-                    self._agreement.leave(f"step {self.steps}", error)
-                raise
-            self.rounds += 1
-            if rounds.running.ends_step(rounds.replica, key):
-                break
-        self.steps += 1
+                self.rounds += 1
+                if rounds.running.ends_step(rounds.replica, key):
+                    break
+            self.steps += 1
+        except BaseException as error:  # some workers have moved, and others have not
+            rounds.books.fail(self._half_way(error))
+            if not isinstance(error, MpicompError):  # those are raised on all ranks
+                self._agreement.leave(f"step {self.steps}", error)
+            raise
+
+    def together(self, told: bool = False) -> AbstractContextManager[None]:
+        """In the ``with`` block the ranks work together, from the first call on or, if ``told``, at once.
+
+        If an error of the program's own ends it, other ranks may wait there: later calls here are refused.
+        """
+        return self._agreement.together(f"a call at step {self.steps}", told)
 
     def _half_way(self, error: BaseException) -> MpicompError:
         """The error that every later step raises after ``error`` has ended a step part-way."""

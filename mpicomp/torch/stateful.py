@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NoReturn
 
 from mpicomp.base.errors import ConfigError, MpicompError
@@ -35,8 +36,13 @@ class Stateful(Steps):
         begun        the parameters as each fragment's last exchange began; None if ``sync_every`` is 1
 
         It is not collective, unless an interrupt has left an exchange to be done.  Raises ``ConfigError``
-        between ``aggregate`` and ``step``.
+        between ``aggregate`` and ``step``, and in torch.distributed.checkpoint, which would drop the rest.
         """
+        if sys._getframe(1).f_globals.get("__name__") == "torch.distributed.checkpoint.state_dict":
+            raise ConfigError(
+                "torch.distributed.checkpoint keeps the state of a plain optimiser, and a Compressed has "
+                "more: save opt.state_dict() of each rank, or mpicomp.torch.save(folder, opt, model)."
+            )
         self.exchange()
         self.check_stepped()
         return {
@@ -71,7 +77,7 @@ class Stateful(Steps):
         def take() -> None:
             check_kind(state_dict, self.inner)
             first = own[0]
-            if not isinstance(first, dict) or first.get("config.sync_every") != str(self.sync_every):
+            if not isinstance(first, dict) or str(first.get("config.sync_every")) != str(self.sync_every):
                 return  # which ``restore`` refuses by name
             check_local(state_dict, self._tensors, self.sync_every > 1)
             for name, one in optimisers.items():

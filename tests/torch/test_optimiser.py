@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
 import torch
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, get_state_dict
 
 import mpicomp
 from mpicomp import (
@@ -434,6 +435,10 @@ def test_a_damaged_state_is_refused_in_one_line_and_changes_nothing():
         size = sum(p.numel() for p in model.parameters())
         own["inner"]["param_groups"][0]["lr"] = 0.7  # is not to be taken
         wrong = [{"inner": {}}, {"inner": None}, {"inner": {"param_groups": [{"params": [0, 1, 2, 3]}]}}]
+        wrong += [{"inner": np.zeros(3)}, {"inner": torch.zeros(3)}, {"inner": {"param_groups": np.zeros(3)}}]
+        first = own["aggregators"][0]
+        for name in ("config.sync_every", "config.workers", "replica.g"):
+            wrong += [{"aggregators": [first | {name: torch.zeros(2, 2)}]}]
         wrong += [
             {"aggregators": None},
             {"aggregators": [{}]},
@@ -457,6 +462,18 @@ def test_a_damaged_state_is_refused_in_one_line_and_changes_nothing():
         assert opt.inner.param_groups[0]["lr"] == 0.7
         sgd.param_groups[0]["lr"] = 0.1
     assert not failed
+
+
+def test_a_checkpoint_of_torch_distributed_is_refused():
+    """It keeps state and param_groups alone, so that the memories would be lost."""
+    model = network()
+    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model)
+    step(opt, model, 0)
+    for get in (get_optimizer_state_dict, get_state_dict):
+        with pytest.raises(ConfigError, match=r"^torch\.distributed\.checkpoint keeps .*opt\.state_dict\(\)"):
+            get(model, opt)
+    plain = get_optimizer_state_dict(model, opt.inner)["param_groups"][0]["params"]
+    assert plain == [name for name, _ in model.named_parameters()]
 
 
 @pytest.mark.parametrize("options", [{}, {"sync_every": 4}, {"start_after": 3}], ids=str)
