@@ -20,9 +20,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
 from inspect import signature
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -33,6 +34,7 @@ from mpicomp.base.checks import plain_value, theory_factor
 from mpicomp.base.docstrings import explain_inherited
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
+from mpicomp.base.units import one_line
 from mpicomp.compressors.base import Array, Compressor
 from mpicomp.compressors.blockwise import Blockwise
 from mpicomp.compressors.constants import check_constants
@@ -251,7 +253,10 @@ class Method(ABC):
         return start(self.Worker, x0, self.starts_at_x0)
 
     def senders(self, key: Key) -> Sequence[int]:
-        """The workers that take part in the round of ``key``, increasing, the same on every rank."""
+        """The workers that take part in the round of ``key``, increasing, the same on every rank.
+
+        Draw them from ``key.shared(tag)`` or ``key.of(i).private(tag)``: ranks that differ wait for ever.
+        """
         return range(key.n)
 
     @abstractmethod
@@ -409,6 +414,30 @@ class Method(ABC):
         return {k: theory_factor(k, v) * found[k] for k, v in asked.items()}
 
 
+def senders_of(method: Method, key: Key) -> Sequence[int]:
+    """``method.senders(key)``.
+
+    Raises ``ConfigError`` if it is a user's and gives something else than workers in increasing order: the
+    transports read it several times, and match messages by it.
+    """
+    senders = method.senders(key)
+    if method.of_ones_own and not _are_workers(senders, key.n):
+        raise ConfigError(
+            f"{type(method).__name__}.senders gives {one_line(senders)}; expected a list of the workers that "
+            f"take part, increasing, from 0 to {key.n - 1}, as in [i for i in range(key.n) if ..]."
+        )
+    return senders
+
+
+def _are_workers(senders: Any, n: int) -> bool:
+    """Whether ``senders`` is a sequence of different workers' numbers, in increasing order."""
+    if not isinstance(senders, Sequence) and np.ndim(senders) != 1:
+        return False
+    numbers = [-1, *senders, n]
+    whole = all(isinstance(i, int | np.integer) and not isinstance(i, bool) for i in numbers)
+    return whole and all(i < j for i, j in pairwise(numbers))
+
+
 @contextmanager
 def _in_double_precision(method: str, names: str) -> Iterator[None]:
     """Raise ``ConfigError`` where alpha or omega is so extreme that a formula for ``names`` divides by 0."""
@@ -424,7 +453,9 @@ def _in_double_precision(method: str, names: str) -> Iterator[None]:
 def start(record: type, x0: Array, starts_at_x0: tuple[str, ...] = ()) -> Any:
     """Make a ``record``: fields in ``starts_at_x0`` are copies of x0, other fields are 0 with x0's shape.
 
-    A field with a default takes its default.
+    A field with a default takes its default.  Raises ``ConfigError`` if ``record`` is no dataclass.
     """
-    names = [f.name for f in fields(record) if f.default is MISSING]
+    if not is_dataclass(record):
+        raise ConfigError(f"{record.__qualname__} is no dataclass: write @dataclass above it.")
+    names = [f.name for f in fields(record) if f.default is MISSING and f.default_factory is MISSING]
     return record(**{name: x0.copy() if name in starts_at_x0 else np.zeros_like(x0) for name in names})

@@ -16,9 +16,10 @@ from mpicomp.averaging.ledger import Ledger
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.errors import ConfigError, DivergedError, MessageError, MpicompError
+from mpicomp.base.units import one_line
 from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.methods.base import Method
+from mpicomp.methods.base import Method, senders_of
 from mpicomp.methods.support.auto_step import with_auto_step
 from mpicomp.methods.support.scattering import ScatteringMethod
 from mpicomp.problems.base import Objective
@@ -93,7 +94,7 @@ class Rounds:
         """
         t = self.transport
         t.activity = name
-        senders = self.running.senders(key)
+        senders = senders_of(self.running, key)
         step, receive = partial(self._worker_step, key), partial(self._receive, key, name)
         with self._apart(*self.averaging.states().values()):
             broadcast, size, stop = self.averaging.play(step, receive, senders, self.replica, key)
@@ -138,12 +139,18 @@ class Rounds:
         watch = unchanged(self.replica, self.method) if self.method.of_ones_own else nullcontext()
         try:
             with watch, self._apart(self.workers[i]):
-                return self.running.worker_step(self.workers[i], self.replica, self.objectives[i], key.of(i))
+                up = self.running.worker_step(self.workers[i], self.replica, self.objectives[i], key.of(i))
         except DivergedError as error:
             raise DivergedError(f"worker {self.books.original_ids[i]}: {error}") from None
         except MessageError as error:  # of its own message, which an error feedback decodes
             error.worker = i
             raise
+        if self.method.of_ones_own and not isinstance(up, self.running.Up):
+            name, kind = type(self.method).__name__, self.method.Up.__name__
+            raise ConfigError(
+                f"{name}.worker_step returns {one_line(up)}; expected {kind}(..), the record {name}.Up."
+            )
+        return up
 
     def _receive(self, key: Key, name: str, i: int, message: Bytes) -> None:
         """Give the hosted worker i the server's ``message`` to it alone, in the round of ``key``."""
