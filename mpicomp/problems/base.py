@@ -152,13 +152,15 @@ def _is_finite(value: Any) -> bool:
 def objective_of(problem: Problem, i: int, n: int) -> Objective:
     """The problem's f_i of worker i out of n.
 
-    Raises ``ConfigError`` if it is no ``Objective``, or if its ``samples`` are no count.
+    Raises ``ConfigError`` if it is no ``Objective``, or if its ``samples`` are no count, or not given.
     """
     f, name = problem.objective(i, n), f"{type(problem).__name__}.objective({i}, {n})"
     if not isinstance(f, Objective):
         raise ConfigError(f"{name} gives {one_line(f)}; expected an mpicomp.Objective.")
     if (samples := f.samples) is not None:
         as_integer(f"{name}.samples", samples, least=0)
+    elif isinstance(f, FiniteSum):
+        raise ConfigError(f"{name} is a FiniteSum without samples: set self.samples, the number of its rows.")
     return f
 
 
@@ -271,7 +273,8 @@ class Objective(ABC):
         """
         raise ConfigError(
             f"{type(self).__name__} has no stochastic gradients. The problems on data sets have them, and "
-            "noisy(PROBLEM, sigma) adds Gaussian noise to the gradients of any other."
+            "noisy(PROBLEM, sigma) adds Gaussian noise to the gradients of any other. A class of your own "
+            "defines batch_grad(x, b, stream), or is an mpicomp.FiniteSum, with part(rows)."
         )
 
     def sampled(self, b: int, stream: Stream) -> Objective:
@@ -343,6 +346,9 @@ class FiniteSum(Objective):
         if b == self.samples:
             return self
         chosen = self.part(kernels.to_device(np.sort(stream.permutation(self.samples, 0, b))))
+        if not isinstance(chosen, Objective):
+            name = type(self).__name__
+            raise ConfigError(f"{name}.part(rows) gives {one_line(chosen)}; expected an mpicomp.Objective.")
         if not isinstance(chosen, type(self)) and outdated(type(self), "part", "value", "grad"):
             raise ConfigError(
                 f"{type(self).__name__} has a value or grad of its own, and the part(rows) of "
