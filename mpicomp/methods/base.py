@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
 from inspect import signature
 from typing import Any, ClassVar, Self
@@ -253,7 +253,10 @@ class Method(ABC):
         return start(self.Worker, x0, self.starts_at_x0)
 
     def senders(self, key: Key) -> Sequence[int]:
-        """The workers that take part in the round of ``key``, increasing, the same on every rank."""
+        """The workers that take part in the round of ``key``, increasing, the same on every rank.
+
+        Draw them from ``key.shared(tag)`` or ``key.of(i).private(tag)``: ranks that differ wait for ever.
+        """
         return range(key.n)
 
     @abstractmethod
@@ -426,7 +429,9 @@ def _in_double_precision(method: str, names: str) -> Iterator[None]:
 def start(record: type, x0: Array, starts_at_x0: tuple[str, ...] = ()) -> Any:
     """Make a ``record``: fields in ``starts_at_x0`` are copies of x0, other fields are 0 with x0's shape.
 
-    A field with a default takes its default.
+    A field with a default takes its default.  Raises ``ConfigError`` if ``record`` is no dataclass.
     """
-    names = [f.name for f in fields(record) if f.default is MISSING]
+    if not is_dataclass(record):
+        raise ConfigError(f"{record.__qualname__} is no dataclass: write @dataclass above it.")
+    names = [f.name for f in fields(record) if f.default is MISSING and f.default_factory is MISSING]
     return record(**{name: x0.copy() if name in starts_at_x0 else np.zeros_like(x0) for name in names})

@@ -16,7 +16,7 @@ from mpicomp.base.inheritance import depth, hold_plain_values, renew
 from mpicomp.base.parts import Parts
 from mpicomp.base.units import one_line
 from mpicomp.problems.constants import ROUNDING, Constants, NoConstants
-from mpicomp.problems.objective import Objective
+from mpicomp.problems.objective import FiniteSum, Objective
 
 
 class Problem(ABC):
@@ -120,13 +120,15 @@ def _constants_of_another(problem: Problem, n: int) -> Constants:
 def objective_of(problem: Problem, i: int, n: int) -> Objective:
     """The problem's f_i of worker i out of n.
 
-    Raises ``ConfigError`` if it is no ``Objective``, or if its ``samples`` are no count.
+    Raises ``ConfigError`` if it is no ``Objective``, or if its ``samples`` are no count, or not given.
     """
     f, name = problem.objective(i, n), f"{type(problem).__name__}.objective({i}, {n})"
     if not isinstance(f, Objective):
         raise ConfigError(f"{name} gives {one_line(f)}; expected an mpicomp.Objective.")
     if (samples := f.samples) is not None:
         as_integer(f"{name}.samples", samples, least=0)
+    elif isinstance(f, FiniteSum):
+        raise ConfigError(f"{name} is a FiniteSum without samples: set self.samples, the number of its rows.")
     return f
 
 

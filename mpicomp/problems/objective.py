@@ -13,6 +13,7 @@ from mpicomp import kernels
 from mpicomp.base.arrays import Array, Indices
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.inheritance import outdated, renew
+from mpicomp.base.units import one_line
 from mpicomp.keys import Stream
 
 
@@ -57,7 +58,8 @@ class Objective(ABC):
         """
         raise ConfigError(
             f"{type(self).__name__} has no stochastic gradients. The problems on data sets have them, and "
-            "noisy(PROBLEM, sigma) adds Gaussian noise to the gradients of any other."
+            "noisy(PROBLEM, sigma) adds Gaussian noise to the gradients of any other. A class of your own "
+            "defines batch_grad(x, b, stream), or is an mpicomp.FiniteSum, with part(rows)."
         )
 
     def sampled(self, b: int, stream: Stream) -> Objective:
@@ -123,6 +125,9 @@ class FiniteSum(Objective):
         if b == self.samples:
             return self
         chosen = self.part(kernels.to_device(np.sort(stream.permutation(self.samples, 0, b))))
+        if not isinstance(chosen, Objective):
+            name = type(self).__name__
+            raise ConfigError(f"{name}.part(rows) gives {one_line(chosen)}; expected an mpicomp.Objective.")
         if not isinstance(chosen, type(self)) and outdated(type(self), "part", "value", "grad"):
             raise ConfigError(
                 f"{type(self).__name__} has a value or grad of its own, and the part(rows) of "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, NoReturn
 
 from mpicomp.base.errors import ConfigError, MpicompError
@@ -36,13 +35,8 @@ class Stateful(Steps):
         begun        the parameters as each fragment's last exchange began; None if ``sync_every`` is 1
 
         It is not collective, unless an interrupt has left an exchange to be done.  Raises ``ConfigError``
-        between ``aggregate`` and ``step``, and in torch.distributed.checkpoint, which would drop the rest.
+        between ``aggregate`` and ``step``.
         """
-        if sys._getframe(1).f_globals.get("__name__") == "torch.distributed.checkpoint.state_dict":
-            raise ConfigError(
-                "torch.distributed.checkpoint keeps the state of a plain optimiser, and a Compressed has "
-                "more: save opt.state_dict() of each rank, or mpicomp.torch.save(folder, opt, model)."
-            )
         self.exchange()
         self.check_stepped()
         return {

@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("torch", reason="no torch: pip install -e '.[torch]'")
 
 import torch
-from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, get_state_dict
 
 import mpicomp
 from mpicomp import (
@@ -462,18 +461,6 @@ def test_a_damaged_state_is_refused_in_one_line_and_changes_nothing():
         assert opt.inner.param_groups[0]["lr"] == 0.7
         sgd.param_groups[0]["lr"] = 0.1
     assert not failed
-
-
-def test_a_checkpoint_of_torch_distributed_is_refused():
-    """It keeps state and param_groups alone, so that the memories would be lost."""
-    model = network()
-    opt = Compressed(torch.optim.SGD(model.parameters(), lr=0.1), TOPK, module=model)
-    step(opt, model, 0)
-    for get in (get_optimizer_state_dict, get_state_dict):
-        with pytest.raises(ConfigError, match=r"^torch\.distributed\.checkpoint keeps .*opt\.state_dict\(\)"):
-            get(model, opt)
-    plain = get_optimizer_state_dict(model, opt.inner)["param_groups"][0]["params"]
-    assert plain == [name for name, _ in model.named_parameters()]
 
 
 @pytest.mark.parametrize("options", [{}, {"sync_every": 4}, {"start_after": 3}], ids=str)
