@@ -13,6 +13,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import human_bytes
 from mpicomp.compressors import Lossless
 from mpicomp.lab.experiment.compare import compare
+from mpicomp.lab.experiment.fairness import caveats
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.lab.experiment.tables import cells, header, markdown
 from mpicomp.problems import Quadratics
@@ -109,3 +110,12 @@ def test_a_seed_that_diverged_has_missed_the_target():
     shown = dict(zip(header(suite), cells(two, suite), strict=True))
     assert shown["|∇f|²"] == "0.0e+00 (1 of 3 diverged)"
     assert (shown["rounds"], shown["up/worker"], shown["up + down"]) == ("> 7 (2 of 3)", "> 8 B", "> 10 B")
+
+
+def test_only_costs_of_a_target_that_every_seed_reached_are_said_to_be_too_high():
+    """Between two rows are 10 rounds, and 9 of the 30 may have been too many."""
+    met = replace(line("met", [5.0] * 5), rounds=30.0)
+    said = caveats([met, replace(met, label="missed", reached=4)], parse_suite(FAIR))
+    assert [sentence for sentence in said if "too high" in sentence] == [
+        'Observed every 10 rounds: costs of met may be up to 30% too high; every = "1%" mends it.'
+    ]
