@@ -13,6 +13,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import human_bytes
 from mpicomp.compressors import Lossless
 from mpicomp.lab.experiment.compare import compare
+from mpicomp.lab.experiment.fairness import caveats
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.lab.experiment.tables import cells, header, markdown
 from mpicomp.problems import Quadratics
@@ -99,3 +100,22 @@ def test_in_brackets_the_first_quartile_comes_before_the_third():
     nine = replace(nine, seconds=0.0, epochs=0.0, error=0.0, f=0.0, paper_bytes_up_per_worker=1.0)
     shown = dict(zip(header(suite), cells(nine, suite), strict=True))
     assert shown["up + down"] == f"{human_bytes(5e6)} [{human_bytes(3e6)} .. {human_bytes(7e6)}]"
+
+
+def test_a_seed_that_diverged_has_missed_the_target():
+    """Two of three seeds reached it: what these took is less than it takes."""
+    suite = parse_suite(FAIR)
+    two = replace(line("two", [5.0, 5.0]), seeds=3, diverged=1, gamma=0.2, grad_norm_sq=0.0, rounds=7.0)
+    two = replace(two, up_bytes_per_worker=8.0, paper_bytes_up_per_worker=9.0, total_bytes=10.0, f=0.0)
+    shown = dict(zip(header(suite), cells(two, suite), strict=True))
+    assert shown["|∇f|²"] == "0.0e+00 (1 of 3 diverged)"
+    assert (shown["rounds"], shown["up/worker"], shown["up + down"]) == ("> 7 (2 of 3)", "> 8 B", "> 10 B")
+
+
+def test_only_costs_of_a_target_that_every_seed_reached_are_said_to_be_too_high():
+    """Between two rows are 10 rounds, and 9 of the 30 may have been too many."""
+    met = replace(line("met", [5.0] * 5), rounds=30.0)
+    said = caveats([met, replace(met, label="missed", reached=4)], parse_suite(FAIR))
+    assert [sentence for sentence in said if "too high" in sentence] == [
+        'Observed every 10 rounds: costs of met may be up to 30% too high; every = "1%" mends it.'
+    ]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import re
 import shutil
 import signal
 
 import pytest
 
 from mpicomp.base.errors import ConfigError, RecordError
+from mpicomp.base.files import read_json, write_json
 from mpicomp.lab.experiment import compare as comparing
 from mpicomp.lab.experiment import results
 from mpicomp.lab.experiment.compare import Stage, compare
@@ -17,6 +19,7 @@ from mpicomp.lab.experiment.results import read_comparison, unfinished
 from mpicomp.lab.experiment.suite import parse_part
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.lab.experiment.tables import cells
+from mpicomp.methods import GD
 from tests.support.suites import SUITE
 
 
@@ -101,6 +104,22 @@ def test_an_interrupted_comparison_can_be_resumed(tmp_path):
     assert held.lines()[1].finished == 0 and cells(held.lines()[1], suite)[2] == "not run"
     resumed = compare(suite, tmp_path, resume=True)
     assert [o.summary["status"] for o in resumed.outcomes] == ["target", "rounds", "diverged", "rounds"]
+
+
+def test_finished_runs_of_another_step_or_limit_are_not_kept(tmp_path):
+    """As of a method that has been tuned again; its step is in no other file of the comparison."""
+    method = '[[method]]\nlabel = "GD"\nmethod = "gd"\ntune = [0, 1]\n'
+    suite = parse_suite(f'problem = "quadratics(d=5)"\nworkers = 2\nrounds = 9\n{method}')
+    best = compare(suite, tmp_path).tunings["GD"].best.gamma
+    folder = tmp_path / "runs" / "gd" / "seed-0"
+    kept = read_json(folder / "run.json")
+    for name, held, wanted in (("method", repr(GD(gamma=0.3)), repr(GD(gamma=best))), ("rounds", 8, 9)):
+        write_json(folder / "run.json", kept | {"asked": kept["asked"] | {name: held}})
+        said = f"seed-0 holds a run with {name} = {held}, and the comparison now has {wanted}. Delete that"
+        with pytest.raises(RecordError, match=re.escape(said)):
+            compare(suite, tmp_path, resume=True)
+    write_json(folder / "run.json", kept)
+    assert len(compare(suite, tmp_path, resume=True).outcomes) == 1
 
 
 def test_another_comparison_is_not_overwritten(done, tmp_path):

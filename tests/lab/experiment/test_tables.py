@@ -100,6 +100,15 @@ def test_a_method_that_misses_the_target_is_shown_as_such(done):
     assert cells(line, comparison.suite)[3] == "> 200"
 
 
+def test_without_a_target_f_and_its_gradient_are_means_over_the_last_tenth():
+    found = mpicomp.compare([GD(gamma=0.1)], Quadratics(d=5), workers=2, rounds=20, every=1)
+    last = found.outcomes[0].rows[-3:]
+    assert [row.round for row in last] == [18, 19, 20] and last[0].f > last[1].f > last[2].f
+    shown = found.lines()[0]
+    assert shown.f == sum(row.f for row in last) / 3
+    assert shown.grad_norm_sq == sum(row.grad_norm_sq for row in last) / 3
+
+
 def test_a_tuned_step_is_kept_for_every_seed(done):
     _, comparison = done
     tuning = comparison.tunings["DIANA RandK"]
