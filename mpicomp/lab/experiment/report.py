@@ -23,7 +23,7 @@ from mpicomp.base.files import as_path, os_errors_as, present, write_json, write
 from mpicomp.lab.experiment.averaged import averaged, averaged_in
 from mpicomp.lab.experiment.canvas import drawable, save
 from mpicomp.lab.experiment.figure import SEEDS, Picture, draw, draw_all, pages
-from mpicomp.lab.experiment.lines import Line, Outcome
+from mpicomp.lab.experiment.lines import OPEN, Line, Outcome
 from mpicomp.lab.experiment.results import (
     Comparison,
     Record,
@@ -175,9 +175,8 @@ def picture_of(comparison: Comparison) -> Picture:
     ended: dict[str, list[list[Row]]] = {}
     begun: dict[str, list[list[Row]]] = {}
     for outcome in comparison.outcomes:
-        status = outcome.summary.get("status", "interrupted")
-        if status != "diverged" and outcome.rows:
-            of = begun if status == "interrupted" else ended
+        if outcome.rows and outcome.status != "diverged":
+            of = begun if outcome.status in OPEN else ended
             of.setdefault(outcome.label, []).append(outcome.rows)
     drawn = begun | ended
     curves = {drawable(entry.label): drawn[entry.label] for entry in suite.entries if entry.label in drawn}
@@ -226,7 +225,7 @@ class _Drawn:
     workers: int
     averaged: str  # see the module ``averaged``
     observe: str
-    status: str  # "interrupted" where the record does not say
+    status: str  # ``NOT_FINISHED`` where the record does not say
     lost: bool  # whether f of some row is the mean over fewer workers, because ranks have died
     data: str | None = None  # the fingerprint, where a record has it
 
@@ -235,7 +234,7 @@ class _Drawn:
         """How messages are averaged, f(x⁰), whether it is finished: the runs of one curve have them alike."""
         known = self.observe == FULL and self.rows  # samples that are drawn by the seed have another f(x⁰)
         start = f"f(x⁰) = {self.rows[0].f:.6g}" if known else ""
-        return self.averaged, start, NOT_FINISHED if self.status == "interrupted" else "finished"
+        return self.averaged, start, NOT_FINISHED if self.status in OPEN else "finished"
 
     @property
     def cut_off(self) -> str:
@@ -259,7 +258,7 @@ def _drawn(run: Run | Record) -> _Drawn:
         int(_said(run, "config", "workers")),
         averaged_in(config),
         str(config.get("observe", FULL)),  # a record leaves the default out
-        run.summary.get("status", "interrupted"),
+        run.status,
         bool(run.config.get("lost")),
         run.data,
     )

@@ -34,7 +34,7 @@ from mpicomp.base.files import check_own, os_errors_as, present, read_json, writ
 from mpicomp.base.html import html_table
 from mpicomp.lab.experiment.averaged import averaged_in
 from mpicomp.lab.experiment.belonging import check_belongs, check_tuning, facts_of_tuning
-from mpicomp.lab.experiment.lines import Line, Outcome, lines_of
+from mpicomp.lab.experiment.lines import OPEN, Line, Outcome, lines_of
 from mpicomp.lab.experiment.start import fingerprint, starting_point
 from mpicomp.lab.experiment.study import Case, Study, load_file
 from mpicomp.lab.experiment.suite import Entry, Suite
@@ -70,12 +70,16 @@ class Record:
     summary: dict[str, Any]
 
     def __repr__(self) -> str:
-        what = f"Record of {on(*self._texts)} in {self.folder}"
-        return run_line(what, self.rows, self.summary.get("status", NOT_FINISHED))
+        return run_line(f"Record of {on(*self._texts)} in {self.folder}", self.rows, self.status)
 
     def _repr_html_(self) -> str:
-        what = f"{on_in_full(*self._texts)}, in {self.folder}"
-        return run_html(what, self.rows, self.summary.get("status", NOT_FINISHED))
+        return run_html(f"{on_in_full(*self._texts)}, in {self.folder}", self.rows, self.status)
+
+    @property
+    def status(self) -> str:
+        """What ended the run; ``NOT_FINISHED`` while it is under way."""
+        status: str = self.summary.get("status", NOT_FINISHED)
+        return status
 
     @property
     def data(self) -> str | None:
@@ -114,7 +118,7 @@ class Comparison:
     def __repr__(self) -> str:
         entries = self.suite.entries
         labels = ", ".join(entry.label for entry in entries[:4]) + (", .." if len(entries) > 4 else "")
-        ended = sum(o.summary.get("status", "interrupted") != "interrupted" for o in self.outcomes)
+        ended = sum(o.status not in OPEN for o in self.outcomes)
         of = f"{ended} of {len(entries) * len(self.suite.seeds)} runs"
         return f"<Comparison of {len(entries)} methods on {_name(self.suite)}, {of} ended: {labels}>"
 
@@ -282,13 +286,20 @@ def read_run(folder: Path) -> Record:
         raise RecordError(f"{folder}: no such folder.")
     if not present(folder / "run.json"):
         raise RecordError(f"{folder} holds neither a comparison nor a run.")
-    summary = read_summary(folder)  # before the rows: a run that is under way writes it after them
     with os_errors_as(RecordError, f"cannot read {folder}/rows.csv"):
-        rows = read_rows(folder / "rows.csv")
+        return _read_whole(folder)
+
+
+def _read_whole(folder: Path) -> Record:
+    """The record of the run in the folder.  Raises ``RecordError`` unless its files are whole and agree.
+
+    Raises ``FileNotFoundError`` if it has no rows yet.
+    """
+    summary = read_summary(folder)  # before the rows: a run that is under way writes it after them
+    rows, facts = read_rows(folder / "rows.csv"), read_facts(folder)
     if "rounds" in summary:
         check_whole(folder, rows, summary["rounds"])
     check_agree(folder, rows, summary)
-    facts = read_facts(folder)
     check_no_gap(folder, rows, facts)
     return Record(folder, facts, rows, summary)
 
@@ -304,17 +315,13 @@ def read_comparison(out: Path) -> Comparison:
     outcomes, data, manners = [], dict[str, Path](), dict[str, Path]()
     for entry, seed, run in _runs(out, suite):
         with suppress(FileNotFoundError):  # not started, or another job is just starting it afresh
-            summary = read_summary(run)  # before the rows: another job writes it after them
-            rows = read_rows(run / "rows.csv")
-            _check_result(run, summary, rows)
-            outcomes.append(Outcome(entry.label, seed, rows, summary))
-            facts = read_facts(run)
-            check_belongs(run, facts, suite, entry, seed)
-            check_no_gap(run, rows, facts)
-            config = facts.get("config", {})
-            if (found := config.get("data")) is not None:
-                data.setdefault(found, run)
-            if config:
+            record = _read_whole(run)
+            _check_result(record)
+            check_belongs(run, record.config, suite, entry, seed)
+            outcomes.append(Outcome(entry.label, seed, record.rows, record.summary))
+            if record.data is not None:
+                data.setdefault(record.data, run)
+            if config := record.config.get("config"):
                 manners.setdefault(averaged_in(config), run)
     if len(data) > 1:
         apart = ", ".join(f"{run}: {found or 'none'}" for found, run in data.items())
@@ -336,14 +343,12 @@ def read_case(out: Path, case: Case) -> Comparison:
     return comparison
 
 
-def _check_result(run: Path, summary: dict[str, Any], rows: list[Row]) -> None:
+def _check_result(record: Record) -> None:
     """Raise ``RecordError`` unless summary and rows of a run of a comparison suffice for a table."""
-    if summary.get("status", "diverged") != "diverged" and not (rows and "method" in summary):
+    run, has_all = record.folder, record.rows and "method" in record.summary
+    if record.status not in ("diverged", NOT_FINISHED) and not has_all:
         raise RecordError(f"{run} is damaged: it is finished, and rows or a method are missing. Delete it.")
-    if "rounds" in summary:
-        check_whole(run, rows, summary["rounds"])
-    check_agree(run, rows, summary)
-    if any(row.f is None or row.grad_norm_sq is None for row in rows):
+    if any(row.f is None or row.grad_norm_sq is None for row in record.rows):
         raise RecordError(f"{run}/rows.csv is damaged: there are rows without f. Delete {run}.")
 
 
