@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache, partial
@@ -100,8 +100,8 @@ def compare(
         raise ConfigError("resume needs the folder of the comparison to continue: give out.")
     folder = as_path_or_none("out", out)
     work = suite.tasks()[part]
-    with _control(suite, placement.dedicated) as control:
-        _refuse_unlike(control, suite, placement, out=folder and str(folder), resume=resume, part=part)
+    given = {"out": folder and str(folder), "resume": resume, "part": part}
+    with _control(suite, placement, _facts(suite) | given) as control:
         control.ask_server(lambda: _check(suite, work, placement))
         return _Job(suite, work, folder, control, placement, progress).run(resume)
 
@@ -114,8 +114,7 @@ def tune_first(
 ) -> Tuning:
     """Tune the first method of ``suite``, which has a range to tune it in.  Collective, like ``compare``."""
     work = suite.tasks()[:1]
-    with _control(suite, placement.dedicated, "mpicomp.tune") as control:
-        _refuse_unlike(control, suite, placement)
+    with _control(suite, placement, _facts(suite), "mpicomp.tune") as control:
         control.ask_server(lambda: _check(suite, work, placement))
         return _Job(suite, work, None, control, placement, progress).tune(suite.entries[0])
 
@@ -139,33 +138,37 @@ def compare_all(
             _check(case.suite, tasks, placement, f"{case.label}: ")
         open_study(folder, study, resume)
 
-    with _control(study.cases[0].suite, placement.dedicated) as control:
+    told: dict[str, object] = {"out": str(folder), "resume": resume, "part": part}
+    for case in study.cases:
+        told |= {f"{case.label}: {name}": fact for name, fact in _facts(case.suite).items()}
+    with _control(study.cases[0].suite, placement, told) as control:
         control.ask_server(check_and_open)
         for case, tasks in work:
-            with _control(case.suite, placement.dedicated) as own:
+            with _control(case.suite, placement, {}) as own:
                 _Job(case.suite, tasks, folder / case.slug, own, placement, progress).run(None)
 
 
+def _facts(suite: Suite) -> dict[str, object]:
+    """The fields of ``suite``, but for the problem, which each run compares with its data."""
+    return {f.name: getattr(suite, f.name) for f in fields(suite) if f.compare and f.name != "problem"}
+
+
 @contextmanager
-def _control(suite: Suite, dedicated: bool, call: str = "mpicomp.compare") -> Iterator[Transport]:
-    """A transport by which the server shares with the other ranks the state of the folder."""
-    control = connect(suite.workers, dedicated)
+def _control(
+    suite: Suite, placement: Placement, facts: Mapping[str, object], call: str = "mpicomp.compare"
+) -> Iterator[Transport]:
+    """A transport by which the server shares with the other ranks the state of the folder.
+
+    Raises ``ConfigError`` on all ranks if they differ in ``facts``, or in ``placement`` but for what may
+    differ between ranks.
+    """
+    alike = replace(placement, cuda_aware="ask", stall_timeout=None)
+    control = connect(suite.workers, placement.dedicated)
     with left_in_order(control, MpicompError, KeyboardInterrupt):
         refuse_other_call(control, call)
+        told: Any = control.collect({k: as_text(fact) for k, fact in {**facts, "placement": alike}.items()})
+        control.ask_server(lambda: refuse_unlike(told))
         yield control
-
-
-def _refuse_unlike(control: Transport, suite: Suite, placement: Placement, **given: object) -> None:
-    """Raise ``ConfigError`` on all ranks if they are given different comparisons; collective.
-
-    Left out are the problem, which each run compares with its data, and what may differ between ranks.
-    """
-    placement = replace(placement, cuda_aware="ask", stall_timeout=None)
-    asked = {f.name: getattr(suite, f.name) for f in fields(suite) if f.compare and f.name != "problem"}
-    told: Any = control.collect(
-        {name: as_text(value) for name, value in (asked | given | {"placement": placement}).items()}
-    )
-    control.ask_server(lambda: refuse_unlike(told))
 
 
 def _check(suite: Suite, work: list[Task], placement: Placement, of: str = "") -> None:
