@@ -235,7 +235,7 @@ def compare(
     """
     from mpicomp.lab.experiment.compare import WHOLE, compare_all
     from mpicomp.lab.experiment.compare import compare as compare_methods
-    from mpicomp.lab.experiment.results import unfinished
+    from mpicomp.lab.experiment.folder import unfinished
     from mpicomp.lab.experiment.study import Study, load_file
     from mpicomp.lab.experiment.suite import parse_part
     from mpicomp.runtime.placement import Placement

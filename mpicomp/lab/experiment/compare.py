@@ -26,16 +26,10 @@ from mpicomp.base.errors import (
 from mpicomp.base.files import as_path, as_path_or_none, write_json
 from mpicomp.base.former import present_config
 from mpicomp.lab.experiment.averaged import averaged_by
+from mpicomp.lab.experiment.claim import open_comparison, open_study
+from mpicomp.lab.experiment.folder import finish_comparison, finished, run_folder, write_tuning
 from mpicomp.lab.experiment.lines import Outcome
-from mpicomp.lab.experiment.results import (
-    Comparison,
-    finish_comparison,
-    finished,
-    open_comparison,
-    open_study,
-    run_folder,
-    write_tuning,
-)
+from mpicomp.lab.experiment.results import Comparison
 from mpicomp.lab.experiment.start import starting_point
 from mpicomp.lab.experiment.study import Study
 from mpicomp.lab.experiment.suite import Entry, Suite, Task

@@ -17,8 +17,10 @@ from mpicomp.base.units import one_line
 from mpicomp.lab.experiment import compare as comparing
 from mpicomp.lab.experiment.compare import Progress, Stage
 from mpicomp.lab.experiment.figure import draw_panel
-from mpicomp.lab.experiment.report import picture_of, picture_of_runs, publish
-from mpicomp.lab.experiment.results import Comparison, Record, read_comparison, read_run
+from mpicomp.lab.experiment.folder import read_comparison, read_run
+from mpicomp.lab.experiment.pictures import picture_of, picture_of_runs
+from mpicomp.lab.experiment.report import publish
+from mpicomp.lab.experiment.results import Comparison, Record
 from mpicomp.lab.experiment.shipped import located
 from mpicomp.lab.experiment.study import Study, load_file
 from mpicomp.lab.experiment.styling import as_look

@@ -10,8 +10,8 @@ import pytest
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.lab.experiment import compare as comparing
 from mpicomp.lab.experiment.compare import Stage, compare
+from mpicomp.lab.experiment.folder import read_comparison, unfinished
 from mpicomp.lab.experiment.report import publish
-from mpicomp.lab.experiment.results import read_comparison, unfinished
 from mpicomp.lab.experiment.suite import parse_part
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.lab.experiment.tables import cells

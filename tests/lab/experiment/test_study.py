@@ -13,8 +13,9 @@ import mpicomp.lab.experiment.compare
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.lab.experiment.compare import compare, compare_all
 from mpicomp.lab.experiment.figure import draw, draw_all
-from mpicomp.lab.experiment.report import picture_of, plot_files, publish_study
-from mpicomp.lab.experiment.results import read_comparison, unfinished
+from mpicomp.lab.experiment.folder import read_comparison, unfinished
+from mpicomp.lab.experiment.pictures import picture_of
+from mpicomp.lab.experiment.report import plot_files, publish_study
 from mpicomp.lab.experiment.study import Study, load_file, parse
 from mpicomp.lab.experiment.suite import Suite, parse_part
 from mpicomp.lab.experiment.suite_file import parse_suite
