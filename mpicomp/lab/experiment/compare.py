@@ -230,26 +230,28 @@ class _Job:
         return finish_comparison(out)
 
     def _run_all(self, tunings: dict[str, Tuning]) -> None:
-        """Tune where ``tunings``, by label, has no tuning yet, which it gets; then run with every seed."""
-        out, suite = self.out, self.suite
+        """Run each method with every seed; those to be tuned with the best step, see ``_tuned``."""
+        suite = self.suite
         if self.placement.device == "cpu":  # the same kernels in every run and every part
             kernels.preload(_runs(suite, suite.tasks()) * suite.limits.rounds * suite.workers)
         for entry, seeds in self.work:
-            method = entry.method
-            if entry.tune is not None:
-                tuning = tunings.get(entry.label)
-                if tuning is not None:
-                    self.number += tuning.runs
-                else:
-                    tuning = tunings[entry.label] = self.tune(entry)
-                    if out is not None:
-                        written = partial(write_tuning, out, self.suite, entry, tuning, self.averaged)
-                        self.control.ask_server(written)
-                # Tuning may skip planned runs, and add runs at an end of the range.
-                self.of += tuning.runs - entry.trials * len(self.suite.seeds_to_tune)
-                method = method.with_step(tuning.best.gamma)
+            method = entry.method if entry.tune is None else self._tuned(entry, tunings)
             for seed in seeds:
                 self._record(entry, method, seed)
+
+    def _tuned(self, entry: Entry, tunings: dict[str, Tuning]) -> Method:
+        """The method of ``entry`` with its best step; ``tunings`` gets its tuning, if it lacks it."""
+        if entry.label in tunings:
+            self.number += tunings[entry.label].runs
+        else:
+            tunings[entry.label] = self.tune(entry)
+            if self.out is not None:
+                what = self.out, self.suite, entry, tunings[entry.label], self.averaged
+                self.control.ask_server(lambda: write_tuning(*what))
+        tuning = tunings[entry.label]
+        # Tuning may skip planned runs, and add runs at an end of the range.
+        self.of += tuning.runs - entry.trials * len(self.suite.seeds_to_tune)
+        return entry.method.with_step(tuning.best.gamma)
 
     def tune(self, entry: Entry) -> Tuning:
         """Tune the method of ``entry``, which has a range to tune it in."""

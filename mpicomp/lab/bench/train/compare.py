@@ -85,20 +85,20 @@ def contest(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
     Raises ``ConfigError`` without torch, or if links are asked for where hosts cannot be made, and
     ``MpicompError`` if the ranks fail.
     """
-    _need_torch()
+    known = named((), ask.optimiser)
+    labels = known if ask.labels is None else list(ask.labels)
+    if unknown := set(labels) - set(known):
+        raise ConfigError(f"no contestant with {ask.optimiser} is called {min(unknown)!r}.")
+    fields = ("steps", "limit", "most", "learning", "grid", "images", "optimiser")
+    asked = {name: getattr(ask, name) for name in fields}
+    asked |= {"labels": labels, "seeds": list(ask.seeds), "usual": RATES[ask.optimiser][0]}
     for rate in ask.rates:
         interface, address = ("lo", "127.0.0.1") if rate is None else ("eth0", f"{CONTROL}.1")
         with nullcontext() if rate is None else Hosts(ranks, rate) as hosts:
             for model, d in ask.models:
-                fields = ("steps", "limit", "most", "learning", "grid", "images", "optimiser")
-                asked = {name: getattr(ask, name) for name in fields}
-                labels = named((), ask.optimiser) if ask.labels is None else list(ask.labels)
-                if unknown := set(labels) - set(named((), ask.optimiser)):
-                    raise ConfigError(f"no contestant with {ask.optimiser} is called {min(unknown)!r}.")
-                asked |= {"labels": labels, "seeds": list(ask.seeds), "usual": RATES[ask.optimiser][0]}
-                asked |= {"model": model, "d": d, "target": ask.targets.get(model)}
-                asked |= {"interface": interface, "address": address}
-                for row in rows_of("train.rank", asked, ranks, hosts, f"training on {ranks} ranks"):
+                here = {"model": model, "d": d, "target": ask.targets.get(model)}
+                here |= {"interface": interface, "address": address}
+                for row in rows_of("train.rank", asked | here, ranks, hosts, f"training on {ranks} ranks"):
                     yield {"rate": rate, "ranks": ranks, "optimiser": ask.optimiser, **row}
 
 
