@@ -13,9 +13,9 @@ from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import present
 from mpicomp.lab.experiment.averaged import averaged, averaged_in
 from mpicomp.lab.experiment.canvas import drawable
-from mpicomp.lab.experiment.figure import SEEDS, Picture
 from mpicomp.lab.experiment.folder import read_run
 from mpicomp.lab.experiment.lines import OPEN, Outcome
+from mpicomp.lab.experiment.picture import SEEDS, Picture
 from mpicomp.lab.experiment.results import Comparison, Record
 from mpicomp.runtime.glance import NOT_FINISHED
 from mpicomp.runtime.observation import FULL, NEVER

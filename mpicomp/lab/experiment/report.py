@@ -18,9 +18,10 @@ from typing import Any
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import as_path, os_errors_as, present, write_json, write_text
 from mpicomp.lab.experiment.canvas import drawable, save
-from mpicomp.lab.experiment.figure import Picture, draw, draw_all, pages
+from mpicomp.lab.experiment.figure import draw, draw_all, pages
 from mpicomp.lab.experiment.folder import read_case, read_comparison, read_study
 from mpicomp.lab.experiment.lines import Line
+from mpicomp.lab.experiment.picture import Picture
 from mpicomp.lab.experiment.pictures import picture_of, picture_of_folders
 from mpicomp.lab.experiment.study import Study
 from mpicomp.lab.experiment.styling import PLAIN, Look, check_format

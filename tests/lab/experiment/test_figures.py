@@ -24,14 +24,13 @@ from mpicomp.lab.cli import cli
 from mpicomp.lab.experiment.canvas import COLOURS, DASHES, MOST_STYLES, curve_style
 from mpicomp.lab.experiment.figure import (
     MOST_PANELS,
-    Picture,
-    _minimum,
     crushed,
     draw,
     draw_all,
     pages,
 )
 from mpicomp.lab.experiment.layout import MOST_CURVES
+from mpicomp.lab.experiment.picture import Picture, minimum
 from mpicomp.lab.experiment.pictures import picture_of, picture_of_runs
 from mpicomp.lab.experiment.report import plot_files
 from mpicomp.lab.experiment.styling import STYLES, X, Y, as_look
@@ -273,16 +272,16 @@ def test_the_minimum_of_other_data_than_the_run_s_is_not_subtracted(tmp_path, mo
     mpicomp.compare({"GD": GD()}, problem, workers=2, rounds=20, every=10, out="compared")
     known = problem.constants(2).f_star
     records = [mpicomp.load("run"), mpicomp.load("compared")]
-    assert all(_minimum(p) == (known, False) for p in pictures(records))
+    assert all(minimum(p) == (known, False) for p in pictures(records))
     write(10.0)
     assert problem.constants(2).f_star > 2 * known
     mpicomp.run(GD(), problem, workers=2, rounds=20, every=10, out="other")
     least = records[0].rows[-1].f
-    assert [_minimum(p) for p in pictures(records)] == [(least, True)] * 2
+    assert [minimum(p) for p in pictures(records)] == [(least, True)] * 2
     with pytest.raises(ConfigError, match=r"of other data each.*Plot them apart"):
         plot_files(["run", "other"])
     Path("data.csv").unlink()
-    assert [_minimum(p) for p in pictures(records)] == [(least, True)] * 2
+    assert [minimum(p) for p in pictures(records)] == [(least, True)] * 2
     plot_files(["run"], look=as_look(y="f-f*"))
 
 
@@ -303,9 +302,9 @@ def test_the_minimum_of_all_samples_is_not_subtracted_from_f_on_some(tmp_path):
 
 def test_the_minimum_of_all_workers_is_not_subtracted_from_f_of_those_that_were_left():
     run = mpicomp.run(GD(), QUADRATICS, workers=4, rounds=20, every=5)
-    assert not _minimum(picture_of_runs([run]))[1]
+    assert not minimum(picture_of_runs([run]))[1]
     lost = [{"round": 10, "rank": 1, "host": "a", "workers": [3]}]
-    assert _minimum(picture_of_runs([replace(run, lost=lost)]))[1]
+    assert minimum(picture_of_runs([replace(run, lost=lost)]))[1]
 
 
 def test_runs_that_were_recorded_after_other_rounds_share_a_curve_at_the_rounds_of_all():
