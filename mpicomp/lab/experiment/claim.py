@@ -22,7 +22,7 @@ from mpicomp.lab.experiment.start import fingerprint, starting_point
 from mpicomp.lab.experiment.study import Study, load_file
 from mpicomp.lab.experiment.suite import Suite
 from mpicomp.lab.experiment.suite_file import load_suite
-from mpicomp.lab.experiment.tuning import Tuning
+from mpicomp.lab.experiment.trials import Tuning
 from mpicomp.runtime.facts import read_facts
 from mpicomp.runtime.record import check_claim
 

@@ -33,7 +33,8 @@ from mpicomp.lab.experiment.results import Comparison
 from mpicomp.lab.experiment.start import starting_point
 from mpicomp.lab.experiment.study import Study
 from mpicomp.lab.experiment.suite import Entry, Suite, Task
-from mpicomp.lab.experiment.tuning import Tuning, tune
+from mpicomp.lab.experiment.trials import Tuning
+from mpicomp.lab.experiment.tuning import tune
 from mpicomp.methods import Method
 from mpicomp.problems.base import constants_of, fingerprint_of, parts_of
 from mpicomp.runtime.alike import as_text, refuse_other_call, refuse_unlike

@@ -38,7 +38,7 @@ from mpicomp.lab.experiment.start import fingerprint, starting_point
 from mpicomp.lab.experiment.study import Case, Study, load_file
 from mpicomp.lab.experiment.suite import Entry, Suite
 from mpicomp.lab.experiment.suite_file import T, load_suite
-from mpicomp.lab.experiment.tuning import Tuning
+from mpicomp.lab.experiment.trials import Tuning
 from mpicomp.runtime.facts import read_facts, read_summary
 from mpicomp.runtime.glance import NOT_FINISHED
 from mpicomp.runtime.integrity import check_agree, check_no_gap, check_whole

@@ -11,7 +11,8 @@ from typing import Any
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.lab.experiment.suite import Entry, Suite
-from mpicomp.lab.experiment.tuning import Tuning, rose, tail
+from mpicomp.lab.experiment.trials import Tuning
+from mpicomp.lab.experiment.tuning import rose, tail
 from mpicomp.runtime.glance import NOT_FINISHED, run_line
 from mpicomp.runtime.rows import Row
 from mpicomp.text.literals import read_parameter

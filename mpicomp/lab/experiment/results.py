@@ -10,7 +10,7 @@ from mpicomp.base.html import html_table
 from mpicomp.lab.experiment.lines import OPEN, Line, Outcome, lines_of
 from mpicomp.lab.experiment.suite import Suite
 from mpicomp.lab.experiment.tables import cells, header, markdown, notes
-from mpicomp.lab.experiment.tuning import Tuning
+from mpicomp.lab.experiment.trials import Tuning
 from mpicomp.runtime import plotting
 from mpicomp.runtime.frames import frame
 from mpicomp.runtime.glance import NOT_FINISHED, on, on_in_full, run_html, run_line

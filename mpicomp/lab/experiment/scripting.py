@@ -26,7 +26,7 @@ from mpicomp.lab.experiment.study import Study, load_file
 from mpicomp.lab.experiment.styling import as_look
 from mpicomp.lab.experiment.suite import Suite
 from mpicomp.lab.experiment.suite_file import check_range, parse_suite, plain, suite_of
-from mpicomp.lab.experiment.tuning import Tuning
+from mpicomp.lab.experiment.trials import Tuning
 from mpicomp.methods import Method
 from mpicomp.methods.parameters import is_auto
 from mpicomp.problems import Problem
