@@ -21,6 +21,11 @@ SETTINGS = ("horizon", "hidden", "blocks")
 EXPANSION = 2**6  # bytes of a model for each byte of its file; ``save`` writes them as they are
 
 
+def kind_of(problem: LocalImages | FullImages) -> str:
+    """The name in ``KINDS`` of the problem's class."""
+    return next(name for name, cls in KINDS.items() if type(problem) is cls)
+
+
 @dataclass(frozen=True, eq=False)
 class ImageModel:
     """The network of ``LocalImages`` (kind "local") or ``FullImages`` (kind "full") with parameters x.
@@ -36,7 +41,7 @@ class ImageModel:
     @staticmethod
     def of(problem: LocalImages | FullImages, x: Any) -> ImageModel:
         """The model that was trained on ``problem``; x is the ``x`` of the run."""
-        kind = next(name for name, cls in KINDS.items() if type(problem) is cls)
+        kind = kind_of(problem)
         settings = {name: getattr(problem, name) for name in SETTINGS}
         shape = problem.images().pixels.shape[1:] if kind == "full" else None
         return ImageModel(kind, settings, np.asarray(x, dtype=np.float32), shape)

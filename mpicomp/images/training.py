@@ -13,7 +13,7 @@ from mpicomp.base.files import as_path_or_none, present
 from mpicomp.compressors import TopK
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.local_images import LocalImages
-from mpicomp.images.model import KINDS, ImageModel
+from mpicomp.images.model import ImageModel, kind_of
 from mpicomp.methods import EF21SGDM, Method
 from mpicomp.runtime.alike import refuse_other_call
 from mpicomp.runtime.run import left_in_order, run
@@ -69,7 +69,7 @@ def train(
     every rank calls this and gets the same model.  Raises ``ConfigError`` for settings that cannot run, and
     ``RecordError`` if ``out`` holds one of these files already.
     """
-    usual, its_stages = RECIPES[next(kind for kind, cls in KINDS.items() if type(problem) is cls)]
+    usual, its_stages = RECIPES[kind_of(problem)]
     method, stages = method or usual, stages or its_stages
     out = as_path_or_none("out", out)
     # Before the first stage: the mistake of a later one would cost all rounds before it.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mpicomp import kernels
 from mpicomp.averaging import check_averaging
@@ -50,8 +50,7 @@ from mpicomp.text.own_classes import code_of
 from mpicomp.transports import Transport, connect
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """Run number ``number`` of ``of`` runs; ``what`` names its method, step and seed."""
 
     number: int
