@@ -39,6 +39,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from functools import reduce
+from itertools import chain
 from math import inf
 from operator import or_
 from pathlib import Path
@@ -118,7 +119,11 @@ def _check_value(key: str, value: Any, depth: int = 0) -> None:
 
 def parse_suite(source: str) -> Suite:
     """The suite that the TOML text ``source`` describes.  Raises ``ConfigError``."""
-    top = read_toml(source)
+    return suite_in(read_toml(source), source)
+
+
+def suite_in(top: dict[str, Any], source: str) -> Suite:
+    """The suite of the settings and methods ``top``, in TOML ``source``.  Raises ``ConfigError``."""
     _check("suite", top, SETTINGS, required=("problem", "workers", "rounds", "method"))
     _check_settings(top)
     tables = top.pop("method")
@@ -172,11 +177,14 @@ def plain(value: Any) -> Any:
 
 def write_toml(settings: Mapping[str, Any], methods: Iterable[Mapping[str, Any]]) -> str:
     """The settings and methods as TOML text; its strings, numbers and lists are written as in JSON."""
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
-    for method in methods:
-        lines += ["", "[[method]]"]
-        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in method.items()]
-    return "\n".join(lines) + "\n"
+    tables = [_lines(settings), *(["", "[[method]]", *_lines(method)] for method in methods)]
+    return "\n".join(chain.from_iterable(tables)) + "\n"
+
+
+def _lines(table: Mapping[str, Any]) -> list[str]:
+    """A line for each setting.  JSON has U+007F as it is, and TOML only as an escape."""
+    values = (json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f") for value in table.values())
+    return [f"{key} = {value}" for key, value in zip(table, values, strict=True)]
 
 
 def _check_settings(top: dict[str, Any]) -> None:

@@ -71,6 +71,12 @@ def test_a_study_is_read():
     assert all(parse_suite(case.suite.source) == case.suite for case in study.cases)
 
 
+def test_a_control_character_may_stand_in_a_label():
+    """A case that had U+007F was refused, as no TOML file: JSON has that letter as it is."""
+    case = parse(STUDY.replace("GD, $x$", "GD \\u007f")).cases[1]
+    assert case.suite.entries[-1].label == "GD \x7f" and parse_suite(case.suite.source) == case.suite
+
+
 def test_a_file_without_cases_is_a_suite():
     suite = parse("problem = 'quadratics'\nworkers = 2\nrounds = 3\n[[method]]\nmethod = 'gd'\n")
     assert isinstance(suite, Suite)
@@ -96,6 +102,9 @@ def test_a_file_without_cases_is_a_suite():
         ),
         ("[[method]]", "[method]", "tables of their own"),
         ("title = ", "title ", "not a TOML file"),
+        ('title = "Two cases"', "title = 3", "title = 3; allowed: a text"),
+        # This was said to be no TOML file, with a line number of another text.
+        ("workers = 8", "seeds = {a = 1}", r"case 'κ: .*seeds = \{'a': 1\}; allowed: a value of type list"),
     ],
 )
 def test_a_wrong_study_is_refused(tmp_path, right, wrong, said):
