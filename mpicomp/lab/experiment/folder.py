@@ -37,7 +37,8 @@ from mpicomp.lab.experiment.results import Comparison, Record
 from mpicomp.lab.experiment.start import fingerprint, starting_point
 from mpicomp.lab.experiment.study import Case, Study, load_file
 from mpicomp.lab.experiment.suite import Entry, Suite
-from mpicomp.lab.experiment.suite_file import T, load_suite
+from mpicomp.lab.experiment.suite_file import load_suite
+from mpicomp.lab.experiment.toml import T
 from mpicomp.lab.experiment.trials import Tuning
 from mpicomp.runtime.facts import read_facts, read_summary
 from mpicomp.runtime.glance import NOT_FINISHED

@@ -27,14 +27,8 @@ from typing import Any
 
 from mpicomp.base.errors import ConfigError, check_known
 from mpicomp.lab.experiment.suite import Suite, slug
-from mpicomp.lab.experiment.suite_file import (
-    SETTINGS,
-    parse_suite,
-    read_file,
-    read_toml,
-    suite_in,
-    write_toml,
-)
+from mpicomp.lab.experiment.suite_file import SETTINGS, parse_suite, suite_in
+from mpicomp.lab.experiment.toml import read_file, read_toml, write_toml
 
 _FILES = re.compile(r"study\.toml|table\.(md|json)|figure(-\d+)?\.png")  # files of a study's folder
 _WHEN = {"every", "at"}  # the settings that say after which rounds there is a row
