@@ -15,9 +15,9 @@ from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import as_path, present
 from mpicomp.base.units import one_line
 from mpicomp.lab.experiment import compare as comparing
-from mpicomp.lab.experiment.compare import Progress
 from mpicomp.lab.experiment.figure import draw_panel
 from mpicomp.lab.experiment.folder import read_comparison, read_run
+from mpicomp.lab.experiment.job import Progress
 from mpicomp.lab.experiment.pictures import picture_of, picture_of_runs
 from mpicomp.lab.experiment.report import publish
 from mpicomp.lab.experiment.results import Comparison, Record

@@ -8,9 +8,10 @@ import signal
 import pytest
 
 from mpicomp.base.errors import ConfigError, RecordError
-from mpicomp.lab.experiment import compare as comparing
-from mpicomp.lab.experiment.compare import Stage, compare
+from mpicomp.lab.experiment import job
+from mpicomp.lab.experiment.compare import compare
 from mpicomp.lab.experiment.folder import read_comparison, unfinished
+from mpicomp.lab.experiment.job import Stage
 from mpicomp.lab.experiment.report import publish
 from mpicomp.lab.experiment.suite import parse_part
 from mpicomp.lab.experiment.suite_file import parse_suite
@@ -22,7 +23,7 @@ def test_resuming_runs_nothing_again_and_gives_the_same(done, tmp_path, monkeypa
     folder, comparison = done
     out = shutil.copytree(folder, tmp_path / "out")
     before = (out / "table.json").read_text()
-    monkeypatch.setattr(comparing, "run", None)
+    monkeypatch.setattr(job, "run", None)
     stages: list[Stage] = []
     assert (
         compare(parse_suite(SUITE), out, resume=True, progress=lambda s, k, r: stages.append(s)) == comparison

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import mpicomp.lab.experiment.compare
+import mpicomp.lab.experiment.job
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.lab.experiment.compare import compare, compare_all
 from mpicomp.lab.experiment.figure import draw, draw_all
@@ -134,13 +134,13 @@ def test_resuming_runs_what_is_missing(tmp_path, monkeypatch):
         calls.append(args)
         return run(*args, **kwargs)
 
-    run = mpicomp.lab.experiment.compare.run
-    monkeypatch.setattr(mpicomp.lab.experiment.compare, "run", interrupted)
+    run = mpicomp.lab.experiment.job.run
+    monkeypatch.setattr(mpicomp.lab.experiment.job, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         compare_all(study, out)
     with pytest.raises(RecordError, match=r"already holds a study.*--resume"):
         compare_all(study, out)
-    monkeypatch.setattr(mpicomp.lab.experiment.compare, "run", run)
+    monkeypatch.setattr(mpicomp.lab.experiment.job, "run", run)
     with pytest.raises(RecordError, match="holds another study"):
         compare_all(parse(STUDY.replace("rounds = 10", "rounds = 11")), out, resume=True)
     compare_all(study, out, resume=True)
@@ -248,7 +248,7 @@ def test_both_panels_of_bytes_have_one_scale(done):
 
 def test_all_cases_are_checked_before_the_first_is_run(tmp_path, monkeypatch):
     """The error names the case, and the method if one is refused; the folder stays free for the study."""
-    monkeypatch.setattr(mpicomp.lab.experiment.compare, "run", None)
+    monkeypatch.setattr(mpicomp.lab.experiment.job, "run", None)
     wrong = STUDY.replace('method = "gd(gamma=0.5)"', 'method = "diana(Q=randk(k=21), gamma=0.5)"')
     with pytest.raises(ConfigError, match='κ: "noise": GD, \\$x\\$: k=21 exceeds the dimension'):
         compare_all(parse(wrong), tmp_path / "out")
