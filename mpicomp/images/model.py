@@ -12,6 +12,7 @@ import numpy as np
 
 from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.base.files import as_path, is_folder, os_errors_as, refuse_endless, write_atomically
+from mpicomp.base.units import one_line
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.local_images import LocalImages
 from mpicomp.images.network import IntegerNetwork
@@ -22,8 +23,11 @@ EXPANSION = 2**6  # bytes of a model for each byte of its file; ``save`` writes 
 
 
 def kind_of(problem: LocalImages | FullImages) -> str:
-    """The name in ``KINDS`` of the problem's class."""
-    return next(name for name, cls in KINDS.items() if type(problem) is cls)
+    """The name in ``KINDS`` of the problem's class.  Raises ``ConfigError`` if it is none of these."""
+    for name, cls in KINDS.items():
+        if type(problem) is cls:
+            return name
+    raise ConfigError(f"the problem is {one_line(problem)}; allowed: a LocalImages or a FullImages.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from mpicomp.images.model import ImageModel, kind_of
 from mpicomp.methods import EF21SGDM, Method
 from mpicomp.runtime.alike import refuse_other_call
 from mpicomp.runtime.run import left_in_order, run
+from mpicomp.text.config import as_method
 from mpicomp.transports import connect
 from mpicomp.transports.launcher import launched_rank
 
@@ -53,7 +54,7 @@ class Trained:
 
 def train(
     problem: LocalImages | FullImages,
-    method: Method | None = None,
+    method: Method | str | None = None,
     stages: Sequence[Stage] | None = None,
     *,
     workers: int = 4,
@@ -70,7 +71,7 @@ def train(
     ``RecordError`` if ``out`` holds one of these files already.
     """
     usual, its_stages = RECIPES[kind_of(problem)]
-    method, stages = method or usual, stages or its_stages
+    method, stages = as_method(method or usual), stages or its_stages
     out = as_path_or_none("out", out)
     # Before the first stage: the mistake of a later one would cost all rounds before it.
     planned = [(method.with_step(step), as_integer("rounds", rounds)) for step, rounds in stages]
