@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-Float = NDArray[np.floating]  # float32 or float64
+Array = NDArray[np.floating]  # float32 or float64
 Matrix = NDArray[np.floating]  # with two axes
 Reals = NDArray[np.float64]
 Indices = NDArray[np.int64]  # coordinates

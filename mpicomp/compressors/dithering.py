@@ -8,11 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.base.arrays import Symbols32
+from mpicomp.base.arrays import Array, Symbols32
 from mpicomp.base.bits import Bytes, expect_length, pack_trits, unpack_trits
 from mpicomp.base.checks import check_choice, integer
 from mpicomp.base.formats import WIDTH
-from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.quantizer import Leveled, Quantizer
 from mpicomp.compressors.support.scale import check_scale_format
 from mpicomp.compressors.support.variances import of_cube, of_sphere

@@ -9,11 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.base.arrays import Symbols32
+from mpicomp.base.arrays import Array, Symbols32
 from mpicomp.base.bits import Bytes, expect_length, pack, packed_nbytes, unpack
 from mpicomp.base.checks import check_choice
 from mpicomp.base.formats import EXPONENT_BITS
-from mpicomp.compressors.base import Array
 from mpicomp.compressors.dithering import check_levels
 from mpicomp.compressors.support.quantizer import Leveled, Quantizer
 from mpicomp.compressors.support.scale import check_scale_format

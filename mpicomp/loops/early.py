@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from mpicomp.averaging.sharded import Sharded, joined
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.given_arrays import is_finite, refuse_mask
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.loops.tentative import TentativeSteps
 from mpicomp.runtime.measure import is_float

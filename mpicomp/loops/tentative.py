@@ -8,11 +8,11 @@ from dataclasses import fields, replace
 from typing import Any
 
 from mpicomp.averaging.sharded import block_of
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 from mpicomp.runtime.rounds import Rounds
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpicomp import kernels
 from mpicomp.averaging.ledger import Ledger
-from mpicomp.compressors.base import Array
+from mpicomp.base.arrays import Array
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
 from mpicomp.runtime import plotting

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import runs_later
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
 from mpicomp.base.given_arrays import in_full
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem, fingerprint_of

@@ -397,6 +397,7 @@ MISUSES = [
     (lambda: RandK("3"), r"k='3'; allowed"),
     (lambda: RandK(float("nan")), r"k=nan; allowed"),
     (lambda: TopK(0), r"k=0; allowed"),
+    (lambda: TopK(0.0), r"k=0\.0; allowed"),
     (lambda: TopK(-0.5), r"k=-0\.5; allowed"),
     (lambda: QuantizedTopK(0, Natural()), r"k=0; allowed"),
     (lambda: RandK(3, layout="blocks"), r"layout='blocks'; allowed: 'uniform', 'block'"),

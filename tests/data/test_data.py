@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import hashlib
+import lzma
 import os
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.data import BUNDLED, KNOWN, SPLITS, KnownSet, cache_dir, fetch, load_dataset, rows_of
 from mpicomp.data.cache import remember, set_folder, write_entry
 from mpicomp.data.libsvm import read_libsvm
+from mpicomp.data.opening import opened
+from mpicomp.data.streams import PIECE
 from tests.support.launching import LIMIT
 
 TEXT = b"2 1:0.5 3:-2e-3 # a remark\n1 2:4\n\n2 4:1.25\r\n"
@@ -53,6 +56,15 @@ def test_a_file_is_read_exactly_whatever_its_compression(tmp_path, suffix, compr
     assert np.array_equal(X.toarray(), DENSE)
     assert labels.tolist() == [2, 1, 2]
     assert X.dtype == labels.dtype == np.float64
+
+
+@pytest.mark.parametrize("compress", [bz2.compress, lzma.compress, gzip.compress])
+def test_a_compressed_file_of_many_pieces_is_read_to_its_end(tmp_path, compress):
+    """A block of bzip2 gives no byte before its end; the zeros after a stream do not end with a piece."""
+    content = np.random.default_rng(0).bytes(2 * PIECE)
+    file = write(tmp_path / "file", compress(content) + bytes(PIECE) + compress(b"more"))
+    with opened(file) as found:
+        assert found.read() == content + b"more"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zlib
 from contextlib import suppress
 from hashlib import blake2b, sha256
 
@@ -139,6 +140,16 @@ print(hashlib.sha256(message.tobytes()).hexdigest())
     assert np.array_equal(coder.encode(pixels, NETWORK), message)
 
 
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_the_bytes_do_not_depend_on_how_many_runs_are_coded_together(monkeypatch, at_once):
+    pixels = pictures(513, 2, 2)
+    together = coder.encode(pixels, NETWORK)
+    monkeypatch.setattr(coder, "FRONT", 1)  # each of the three runs is a batch
+    monkeypatch.setattr(coder, "threads", lambda: at_once)
+    assert np.array_equal(coder.encode(pixels, NETWORK), together)
+    assert np.array_equal(coder.decode(together, pixels.shape, NETWORK), pixels)
+
+
 def test_numpys_kernels_write_the_same_archive(monkeypatch):
     from mpicomp import kernels
     from mpicomp.kernels import definition
@@ -206,6 +217,29 @@ def test_a_damaged_archive_with_a_right_sum_gives_no_other_images(first, subtest
         with subtests.test(at=at), suppress(MessageError, DataError):
             found = decompress(sealed(bytes(wrong)))
             assert all(map(same, found, [GREY, COLOUR]))  # a weight that mattered nowhere
+
+
+def test_other_images_with_a_right_sum_of_all_bytes_are_refused():
+    wrong = bytearray(ARCHIVE[:-SUM])
+    wrong[-1] ^= 1  # of the sum of the images
+    with pytest.raises(MessageError, match="whose images are not those that were compressed"):
+        decompress(sealed(bytes(wrong)))
+
+
+def test_names_that_cannot_be_read_or_are_not_one_for_each_image_are_refused():
+    def with_names(packed: bytes) -> bytes:
+        right = zlib.compress(b"b.png\0a.png\0", 9)
+        before, after = ARCHIVE[:-SUM].split(varint(len(right)) + right)
+        return sealed(before + varint(len(packed)) + packed + after)
+
+    names = zlib.compress(b"b.png\0a.png\0")
+    assert same(decompress(with_names(names))[1], COLOUR)
+    for packed in (names[:-1], names + b"x", *map(zlib.compress, (b"b.png\0", b"b.png\0a.png", b""))):
+        with pytest.raises(MessageError, match="without a name for each of 2 images"):
+            decompress(with_names(packed))
+    for packed in (b"nothing", zlib.compress(b"\xff\0a.png\0")):
+        with pytest.raises(MessageError, match="whose names cannot be read"):
+            decompress(with_names(packed))
 
 
 def test_an_archive_that_announces_too_much_is_refused_before_memory_is_taken():

@@ -227,6 +227,12 @@ def test_other_files_are_named_by_how_they_start(tmp_path):
         body = bytearray(header(2, 2)[8:-4])
         body[at] = 7
         assert refusal(tmp_path, SIGNATURE + chunk(b"IHDR", bytes(body)) + chunk(b"IEND"))
+    body[12] = 2  # where 0 is not interlaced, and 1 is
+    data = chunk(b"IDAT", zlib.compress(bytes(2 * 3))) + chunk(b"IEND")
+    assert "has a damaged header" in refusal(tmp_path, SIGNATURE + chunk(b"IHDR", bytes(body)) + data)
+    for other in (body[:12], body + b"\0"):
+        text = refusal(tmp_path, SIGNATURE + chunk(b"IHDR", bytes(other)) + data)
+        assert text == "is no PNG file: it begins with the chunk IHDR."
 
 
 def test_one_png_file_is_data_as_well(tmp_path):

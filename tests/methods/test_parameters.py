@@ -28,7 +28,7 @@ COUNT = "a count, an integer from 1 to d, or a fraction"
 TYPES = {
     "StepSize": (
         [1e-300, 5, "theory", "theory*8"],
-        {POSITIVE: [0, -1.0, inf, nan, 10**400, True, None, "theory*0", "x"]},
+        {POSITIVE: [0, -1.0, inf, nan, 10**400, True, None, "theory*0", "theory*inf", "x"]},
     ),
     "Curvature": ([0.5, 7, "theory", "theory*0.5"], {POSITIVE: [0, 0.0, -1.0, True, None, "theory+1"]}),
     "CurvatureOrZero": ([0, 0.0, 7, "theory"], {POSITIVE: [-1.0, inf, 10**400, True, False, None, ""]}),

@@ -246,6 +246,12 @@ def test_the_table_says_what_the_set_up_took():
     assert not any("set up" in sentence for sentence in notes([line], suite))
 
 
+def test_a_line_of_the_table_has_the_set_up_of_one_worker():
+    problem = Quadratics(d=13, noise=0.4, lam=0.01)
+    found = mpicomp.compare([DIANAPlus(VaryingSteps(6.0))], problem, workers=4, rounds=2)
+    assert [line.set_up_bytes_per_worker for line in found.lines()] == [8 * 13 * 14 // 2]
+
+
 def test_the_record_has_the_set_up_apart():
     run = mpicomp.run(
         DIANAPlus(VaryingSteps(6.0)), Quadratics(d=13, noise=0.4, lam=0.01), workers=4, rounds=10, every=1

@@ -30,6 +30,11 @@ def launch_(ranks: int, on_failure: str, script: tuple[str, ...]) -> int:
     file, *words = script
     if file == "-m":
         _check_module(words[0] if words else "", ranks)
+    elif file.startswith("-") and file not in ("-", "-c"):
+        raise ConfigError(
+            f"launch has no option {file}; allowed before the script: --ranks, --on-failure and -m. The "
+            "script's own options follow its name."
+        )
     elif not file.startswith("-") and not present(Path(file), ConfigError):
         raise ConfigError(
             f"no such file: {file}. launch runs a script, as in `mpicomp launch --ranks {ranks} train.py`, "

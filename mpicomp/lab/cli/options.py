@@ -177,6 +177,12 @@ resume_options = (
 )
 RESUME = {None: False, "yes": True, "if begun": None}  # the keyword ``resume`` of ``run``
 
+checkpoint_option = click.option(
+    "--checkpoint-every",
+    type=click.IntRange(1),
+    help="Rounds between checkpoints in --out.  [default: a single checkpoint, at the end]",
+)
+
 run_options = (
     click.option(
         "--problem", required=True, help="The problem, such as \"logistic(data='digits', lam=1e-3)\"."
@@ -218,11 +224,7 @@ run_options = (
         help="Write the rows as TensorBoard curves to this folder; needs mpicomp[tensorboard].",
     ),
     *resume_options,
-    click.option(
-        "--checkpoint-every",
-        type=click.IntRange(1),
-        help="Rounds between checkpoints in --out.  [default: a single checkpoint, at the end]",
-    ),
+    checkpoint_option,
     *(OPTIONS[name] for name in ("stall_timeout", "on_failure", "verify_bytes")),
     click.option("--json", "as_json", is_flag=True, help="Print the result as one line of JSON."),
 )

@@ -200,7 +200,20 @@ def write_tuning(out: Path, suite: Suite, entry: Entry, tuning: Tuning, averaged
 
 
 def finish_comparison(out: Path) -> Comparison:
-    """Write tuning.json and rows.csv from the folders of the runs; returns the comparison."""
+    """Write tuning.json and rows.csv from the folders of the runs; returns the comparison.
+
+    If another job ends a run meanwhile, and perhaps writes the files first, they are written once more: the
+    last to write must have read all.
+    """
+    while True:
+        missing = unfinished(out)
+        comparison = _gather(out)
+        if unfinished(out) == missing:
+            return comparison
+
+
+def _gather(out: Path) -> Comparison:
+    """Write tuning.json and rows.csv from what the folders of the runs hold now; returns the comparison."""
     comparison = read_comparison(out)
     tuned = {label: tuning.to_json() for label, tuning in comparison.tunings.items()}
     write_json(out / "tuning.json", tuned)

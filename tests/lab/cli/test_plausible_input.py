@@ -233,6 +233,14 @@ def test_a_script_that_is_not_there_is_refused_once(first, tmp_path, monkeypatch
     assert str(done.exception).startswith(f"no such file: {first}. launch runs a script, as in ")
 
 
+@pytest.mark.parametrize("first", ["--stall-timeout", "-v"])
+def test_an_option_that_launch_lacks_is_no_script(first):
+    """Each rank looked for a file of this name."""
+    done = CliRunner().invoke(cli, ["launch", "--ranks", "2", first, "train.py"])
+    assert isinstance(done.exception, ConfigError)
+    assert str(done.exception).startswith(f"launch has no option {first}; allowed before the script: --ranks")
+
+
 @pytest.mark.parametrize("words", [["nosuch"], ["nosuch.train"], ["./train.py"], []])
 def test_a_module_that_is_not_there_is_refused_once(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
