@@ -13,10 +13,11 @@ from mpicomp.base.files import as_path_or_none, present
 from mpicomp.compressors import TopK
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.local_images import LocalImages
-from mpicomp.images.model import KINDS, ImageModel
+from mpicomp.images.model import ImageModel, kind_of
 from mpicomp.methods import EF21SGDM, Method
 from mpicomp.runtime.alike import refuse_other_call
 from mpicomp.runtime.run import left_in_order, run
+from mpicomp.text.config import as_method
 from mpicomp.transports import connect
 from mpicomp.transports.launcher import launched_rank
 
@@ -53,7 +54,7 @@ class Trained:
 
 def train(
     problem: LocalImages | FullImages,
-    method: Method | None = None,
+    method: Method | str | None = None,
     stages: Sequence[Stage] | None = None,
     *,
     workers: int = 4,
@@ -77,8 +78,8 @@ def train(
     Raises ``ConfigError`` for settings that cannot run, and ``RecordError`` if ``out`` holds one of these
     files without ``resume``, or what is no training with these settings.
     """
-    usual, its_stages = RECIPES[next(kind for kind, cls in KINDS.items() if type(problem) is cls)]
-    method, stages = method or usual, stages or its_stages
+    usual, its_stages = RECIPES[kind_of(problem)]
+    method, stages = as_method(method or usual), stages or its_stages
     out = as_path_or_none("out", out)
     # Before the first stage: the mistake of a later one would cost all rounds before it.
     planned = [(method.with_step(step), as_integer("rounds", rounds)) for step, rounds in stages]

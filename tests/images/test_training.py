@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import EF21SGDM, TopK
+from mpicomp import EF21SGDM, GD, TopK
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.images import ImageModel, train
 from mpicomp.images.full_images import FullImages
@@ -124,6 +124,15 @@ def test_stages_that_are_none_are_refused():
         assert done.returncode == 2 and "such as 1:5000" in done.stderr
     with pytest.raises(ConfigError, match="rounds"):
         train(LocalImages("digits", hidden=3), METHOD, ((1.0, 0),))
+
+
+def test_a_method_may_be_a_text_and_a_problem_is_one_of_images():
+    """The text raised an AttributeError, another problem a StopIteration."""
+    problem = LocalImages(np.zeros((3, 4, 4), dtype=np.uint8), hidden=2)
+    of_text, of_method = (train(problem, given, [(1.0, 1)], workers=1) for given in ("gd", GD()))
+    assert np.array_equal(of_text.model.x, of_method.model.x)
+    with pytest.raises(ConfigError, match="the problem is 3; allowed: a LocalImages or a FullImages"):
+        train(3, "gd", [(1.0, 1)])
 
 
 @pytest.mark.parametrize("last", [(0.0, 5), (0.3, 0), (float("nan"), 5)])

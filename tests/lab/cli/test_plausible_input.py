@@ -18,7 +18,7 @@ from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.data import fetch
 from mpicomp.images import ImageModel
 from mpicomp.lab.cli.root import cli
-from mpicomp.lab.experiment import suite_file
+from mpicomp.lab.experiment import toml
 from mpicomp.lab.experiment.report import plot_files, publish
 from mpicomp.lab.experiment.study import load_file, parse
 from mpicomp.lab.experiment.suite_file import parse_suite
@@ -88,7 +88,7 @@ def test_a_suite_may_begin_with_a_byte_order_mark(text, tmp_path):
 
 
 def test_a_suite_without_an_end_is_not_read_to_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(suite_file, "_LONGEST", len(text := SUITE.format("", "")))
+    monkeypatch.setattr(toml, "_LONGEST", len(text := SUITE.format("", "")))
     (tmp_path / "s.toml").write_text(text)
     assert load_file(tmp_path / "s.toml") == parse(text)
     (tmp_path / "s.toml").write_text(text + "\n")

@@ -11,11 +11,11 @@ import pytest
 
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import read_json, write_json
-from mpicomp.lab.experiment import compare as comparing
-from mpicomp.lab.experiment import results
-from mpicomp.lab.experiment.compare import Stage, compare
+from mpicomp.lab.experiment import folder, job
+from mpicomp.lab.experiment.compare import compare
+from mpicomp.lab.experiment.folder import read_comparison, unfinished
+from mpicomp.lab.experiment.job import Stage
 from mpicomp.lab.experiment.report import publish
-from mpicomp.lab.experiment.results import read_comparison, unfinished
 from mpicomp.lab.experiment.suite import parse_part
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.lab.experiment.tables import cells
@@ -27,7 +27,7 @@ def test_resuming_runs_nothing_again_and_gives_the_same(done, tmp_path, monkeypa
     folder, comparison = done
     out = shutil.copytree(folder, tmp_path / "out")
     before = (out / "table.json").read_text()
-    monkeypatch.setattr(comparing, "run", None)
+    monkeypatch.setattr(job, "run", None)
     stages: list[Stage] = []
     assert (
         compare(parse_suite(SUITE), out, resume=True, progress=lambda s, k, r: stages.append(s)) == comparison
@@ -161,14 +161,14 @@ def test_jobs_that_end_at_the_same_time_leave_the_rows_of_all_runs(tmp_path, mon
         'problem = "quadratics(d=10)"\nworkers = 2\nrounds = 10\nseeds = [0, 1]\n'
         '[[method]]\nlabel = "GD"\nmethod = "gd(gamma=0.1)"\n'
     )
-    write, others = results.write_json, [parse_part("2/2")]
+    write, others = folder.write_json, [parse_part("2/2")]
 
     def write_late(path, content):
         if path.name == "tuning.json" and others:
             compare(suite, tmp_path, resume=None, part=others.pop())
         write(path, content)
 
-    monkeypatch.setattr(results, "write_json", write_late)
+    monkeypatch.setattr(folder, "write_json", write_late)
     comparison = compare(suite, tmp_path, part=parse_part("1/2"))
     assert unfinished(tmp_path) == 0 and not others
     with open(tmp_path / "rows.csv", newline="") as file:
