@@ -20,7 +20,8 @@ class RandK(Sparsifier):
             coordinates at a random start; omega is equal, and the speed is that of a memory copy.
     values  the format in which values are sent: "f8", "f4", "f2" or "bf16"
     mask    "independent" across workers, or "shared" by all workers.  With "shared", averaging over
-            workers does not reduce the variance: (A, B) = (omega, 0), see ``Unbiased.ab``.
+            workers does not reduce the variance: (A, B) = (omega, 0), see ``Unbiased.ab``.  The server's
+            broadcast has another mask.
     """
 
     paper: ClassVar[str] = "Stich, Cordonnier, Jaggi, Sparsified SGD with memory (NeurIPS 2018)"
@@ -37,7 +38,9 @@ class RandK(Sparsifier):
         check_format(self.values)
 
     def support(self, d: int, key: Key) -> Support:
-        stream = key.shared("randk") if self.mask == "shared" else key.private("randk")
+        # A broadcast under the workers' own mask would scale what it gets twice: its draw is the server's.
+        shared = self.mask == "shared" and key.worker is not None
+        stream = key.shared("randk") if shared else key.private("randk")
         k = resolve_count(self.k, d)
         if k == d:
             return (slice(0, d),)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mpicomp
 from mpicomp.base.errors import DivergedError, MessageError
 from mpicomp.codecs.indices import decode_indices
 from mpicomp.compressors import (
@@ -33,6 +34,7 @@ from mpicomp.compressors import (
 from mpicomp.kernels import definition
 from mpicomp.kernels.index_layouts import index_nbytes
 from mpicomp.keys import Key
+from mpicomp.methods import Artemis
 from tests.support.backends import compiled
 from tests.support.conformance import fuzz
 from tests.support.sampling import KEY, SIGMAS, apply, square
@@ -101,6 +103,23 @@ def test_a_shared_mask_is_the_same_on_every_worker():
         assert len({apply(c, x, KEY.of(i)).tobytes() for i in range(3)}) == 1
         c = RandK(5, layout)
         assert len({apply(c, x, KEY.of(i)).tobytes() for i in range(3)}) == 3
+
+
+@pytest.mark.parametrize("layout", ["uniform", "block"])
+def test_a_shared_mask_of_workers_is_not_that_of_the_broadcast(layout):
+    """In both directions it was one mask: the mean of Artemis and Dore was d/k times too large."""
+    x, c, n = np.arange(1.0, 31), RandK(3, layout, mask="shared"), 4
+    server = [apply(c, x, Key(8, t, None, n)) for t in range(300)]
+    workers = [apply(c, x, Key(8, t, 0, n)) for t in range(300)]
+    both = sum(np.count_nonzero(a * b) for a, b in zip(server, workers, strict=True))
+    assert (
+        abs(both - 90) < 60
+    )  # 300 of 3 coordinates, of which each is in the other mask with probability 1/10
+    means = np.zeros(30)
+    agg = mpicomp.Aggregator(Artemis(c, c, gamma=1.0, alpha=0), like=x, workers=n)
+    for _ in range(3000):
+        means += agg(dict.fromkeys(range(n), x)) / 3000
+    assert means @ x / (x @ x) == pytest.approx(1, abs=0.15)
 
 
 def test_several_messages_of_one_round_have_independent_supports():

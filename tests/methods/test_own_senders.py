@@ -51,6 +51,8 @@ class Partial(EstimatingMethod, AveragingMethod):
 
 
 class ReturnsNothing(Partial):
+    may_adapt = True
+
     def worker_step(self, w, r, f, key):
         self.C.compress(f.grad(r.x), key)
 
@@ -164,6 +166,9 @@ def test_a_worker_returns_its_record(kind, returned):
     said = rf"{kind.__name__}\.worker_step returns {returned}.*; expected Message\(\.\.\), the record "
     with pytest.raises(ConfigError, match=said):
         run(kind())
+    if kind.may_adapt:
+        with pytest.raises(ConfigError, match=said):
+            run(kind(gamma="auto"))
 
 
 def test_a_record_is_a_dataclass():

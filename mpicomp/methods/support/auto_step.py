@@ -100,6 +100,8 @@ class _AutoStep(EstimatingMethod):
     def worker_step(self, w: Any, r: Any, f: Objective, key: Key) -> Any:
         recording = Recording(f, self.point(r, key))
         up = self.plain.worker_step(self, w, r, recording, key)
+        if not isinstance(up, self.plain.Up):
+            return up  # a user's mistake, which ``Rounds`` names
         number = recording.log_size() if self.begins(r, key) else self.slope(recording, r)
         return self.Up(**_values(up) | {"slope": to_natural(number)})
 
