@@ -221,7 +221,8 @@ class Aggregator(Resumable):
             raise ConfigError("bring sends one of the blocks that overlap() returns: call overlap() first.")
         if not self._early.begun:
             self._early.begin(self._key())
-        self._early.bring(block, gradient)
+        with self.together(told=True):
+            self._early.bring(block, gradient)
 
     @operation
     def drop(self) -> None:
