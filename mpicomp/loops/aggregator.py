@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -185,7 +185,7 @@ class Aggregator(Resumable):
         return self._packing.unpack(kernels.to_device(told))
 
     @operation
-    def overlap(self) -> list[slice]:
+    def overlap(self, at_drop: Callable[[], None] | None = None) -> list[slice]:
         """Let each step send the gradient block by block, while backpropagation goes on; return the blocks.
 
         From now on, a step is ``bring`` for each block, from the last to the first, and then the call with
@@ -195,6 +195,8 @@ class Aggregator(Resumable):
             for b in reversed(range(len(blocks))):
                 agg.bring(b, g[blocks[b]])  # as soon as backpropagation has this block
             estimate = agg(g)
+
+        at_drop  called when a step of which blocks have been brought is given up
 
         Raises ``ConfigError`` unless server="sharded" has at least 2 blocks and each rank is one worker, for
         a method whose workers need more than one block of the gradient at a time, and in ``holding``.
@@ -208,6 +210,8 @@ class Aggregator(Resumable):
             raise ConfigError("overlap() in agg.holding(..), which is for whole steps: use one of the two.")
         if self._early is None:  # a second one would not know the blocks that have been sent
             self._early = Early(self._play, self._play.averaging)
+        if at_drop is not None:
+            self._early.at_drop = at_drop
         return self._early.slices
 
     @operation
@@ -221,7 +225,8 @@ class Aggregator(Resumable):
             raise ConfigError("bring sends one of the blocks that overlap() returns: call overlap() first.")
         if not self._early.begun:
             self._early.begin(self._key())
-        self._early.bring(block, gradient)
+        with self.together(told=True):
+            self._early.bring(block, gradient)
 
     @operation
     def drop(self) -> None:

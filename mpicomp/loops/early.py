@@ -10,6 +10,7 @@ copy (``tentative``), which becomes the state once all ranks go on with the roun
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,8 @@ from mpicomp.runtime.rounds import Rounds
 class Early:
     """Send the blocks of this rank's one worker early, while ``rounds`` are played with sharded averaging.
 
-    slices  the slice of each block in the gradient, shape (d,)
+    slices   the slice of each block in the gradient, shape (d,)
+    at_drop  called when a round is given up
 
     A round is ``begin``, ``bring`` for each block from the last to the first, and then either ``commit`` with
     the rest of ``Sharded.play``, or ``drop``.  All ranks commit, or all drop.
@@ -47,6 +49,7 @@ class Early:
         self._ups: list[Any] = []
         self._failed: MpicompError | None = None
         self.begun = False
+        self.at_drop: Callable[[], None] = lambda: None
         averaging.sent_early = self.commit
 
     def begin(self, key: Key) -> None:
@@ -158,6 +161,7 @@ class Early:
             with exchange.receive(b, senders):
                 pass
         exchange.drop()
+        self.at_drop()
 
 
 def _sum_of_bits(gradient: Array) -> int:

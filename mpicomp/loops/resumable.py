@@ -277,8 +277,8 @@ def _refuse_half_sent(loops: Sequence[Resumable]) -> None:
     """Raise ``ConfigError`` if one of ``loops`` has sent blocks of a step, made from its present state."""
     if any(one._early is not None and one._early.begun for one in loops):
         raise ConfigError(
-            "blocks of a step have been sent: end it by the call with the whole gradient, or by drop(), with "
-            "torch by opt.step(), and then load a state."
+            "blocks of a step have been sent: end it by the call with the whole gradient, with torch by "
+            "opt.step(), or give it up by drop() of the aggregator, and then load a state."
         )
 
 

@@ -266,7 +266,6 @@ class Hook:
         told = aggregator.tell_all((_SOME_UNUSED if unused else _ALL_USED) if same else _OTHER)
         if _OTHER in told:
             if self._leaving is not None:
-                self._leaving.restart()
                 aggregator.drop()
             raise ConfigError(
                 f"the hook has the {len(parameters)} parameters of its first backward, and on rank "

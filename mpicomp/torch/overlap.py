@@ -25,7 +25,7 @@ class Leaving:
 
     def __init__(self, tensors: Tensors, aggregator: Aggregator) -> None:
         self._tensors, self._aggregator = tensors, aggregator
-        self._blocks = aggregator.overlap()
+        self._blocks = aggregator.overlap(self.restart)
         # For each block, the numbers of the parameters that have entries in it.
         self._parameters = [
             {j for j, p in enumerate(tensors.slices) if p.start < b.stop and b.start < p.stop}
@@ -83,7 +83,7 @@ class Overlap:
     def __init__(self, tensors: Tensors, aggregator: Aggregator) -> None:
         self._tensors, self._leaving = tensors, Leaving(tensors, aggregator)
         self._keeps = aggregator.method.keeps_residual  # and has not warned yet
-        # Number of a parameter -> the place and the version of the gradient taken from it.
+        # Number of a parameter -> the place and the version of the gradient taken from it last.
         self._taken: dict[int, tuple[int, int]] = {}
         self._handles = [
             p.register_post_accumulate_grad_hook(lambda p, j=j: self._take(j, p))
@@ -105,10 +105,11 @@ class Overlap:
     @torch.compiler.disable
     def _take(self, j: int, parameter: nn.Parameter) -> None:
         """Take the gradient of parameter j."""
-        if j in self._taken:
+        if j in self._leaving.here:
             raise ConfigError(
                 f"overlap: {self._name(j)!r} has got a second gradient before opt.step(); allowed: one "
-                "backward for each step. To accumulate gradients, leave overlap out."
+                "backward for each step. To accumulate gradients, leave overlap out; to leave a step out, "
+                "opt.aggregator.drop() on all ranks."
             )
         gradient = parameter.grad
         assert gradient is not None
@@ -131,12 +132,11 @@ class Overlap:
         changed = None
         for j, parameter in enumerate(self._tensors.parameters):
             gradient = parameter.grad
-            if j not in self._taken:
+            if j not in self._leaving.here:
                 if gradient is not None:
                     self._take(j, parameter)
             elif gradient is None or self._is_other(j, gradient):
                 changed = j
-        self._taken = {}
         whole = self._leaving.whole()
         if changed is not None:
             raise ConfigError(

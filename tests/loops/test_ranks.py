@@ -159,6 +159,7 @@ def test_one_decision_about_a_gradient_that_is_not_finite():
         ("interrupted checking", f"{LEFT} a call at step 2 half-way by an error of the program's own, Key"),
         ("interrupted ending", f"{LEFT} step 2 half-way by an error of the program's own, KeyboardInt"),
         ("interrupted starting", f"{LEFT} a call at step 3 half-way by an error of the program's own, Key"),
+        ("interrupted_in_a_block", f"{LEFT} a call at step 0 half-way by an error of the program's own, Key"),
         ("own_hook", "own logger: the user's own error"),
         ("wrapped_hook", "own logger: the user's own error"),
         ("wrapped_hook", "RuntimeError: the user's own error"),

@@ -77,6 +77,24 @@ def test_overlap_refuses_a_second_backward():
         loss(model, 0, 1).backward()
 
 
+@pytest.mark.parametrize("part", [False, True])
+def test_a_step_that_is_given_up_is_as_if_it_had_not_begun(part):
+    """After ``drop`` the next backward was refused as a second one."""
+    trained = []
+    for given_up in (False, True):
+        model = network()
+        opt = early(model)
+        step(opt, model, 0)
+        if given_up:
+            opt.zero_grad()
+            (model[2](torch.ones(1, model[2].in_features)) if part else loss(model, 0, 9)).sum().backward()
+            opt.aggregator.drop()
+        step(opt, model, 1)
+        step(opt, model, 2)
+        trained.append(values(model))
+    assert trained[0] == trained[1]
+
+
 @pytest.mark.parametrize(("method", "warnings"), [(EFSGD(TopK(k=4)), 1), (DCGD(RandK(k=4)), 0)])
 def test_overlap_warns_once_where_the_memory_of_a_frozen_parameter_is_lost(method, warnings, recwarn):
     model = network()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 
 import numpy as np
 
@@ -96,11 +97,21 @@ def interrupted(where):
                 type(agg._play.running).ends_step = interrupt
             else:
                 agg.transport.ask_server = interrupt
-        try:
+        with suppress(KeyboardInterrupt):
             agg(np.ones(8))
             agg.start(np.ones(8))
-        except KeyboardInterrupt:
-            pass
+
+
+def interrupted_in_a_block():
+    """Rank 1 is interrupted as it makes a message that the other ranks wait for, and gives the step up."""
+    agg = Aggregator(METHOD, like=np.zeros(8), server="sharded", blocks=2)
+    first, last = agg.overlap()
+    agg.bring(1, np.ones(8)[last])
+    if RANK == 1:
+        agg._early._step = lambda *_: exec("raise KeyboardInterrupt")
+    with suppress(KeyboardInterrupt):
+        agg.bring(0, np.ones(8)[first])
+    agg.drop()
 
 
 def before_all():
