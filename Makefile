@@ -88,12 +88,13 @@ format: $(TESTS)  ## bring the code into form
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## what rounds and compressing cost on this machine, into docs/benchmarks.md
+bench: $(READY)  ## what rounds and compressing cost on this machine, into runs/benchmarks.md
+	@mkdir -p runs
 	printf '# Benchmarks\n\n%s, %s, %s cores\n' "$$(date +%F)" \
-	    "$$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)" "$$(nproc)" > docs/benchmarks.md
+	    "$$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -1)" "$$(nproc)" > runs/benchmarks.md
 	for b in 'round --ranks 4' 'round --ranks 4' 'round --ranks 4' kernels; do \
 	    printf '\n    $$ mpicomp bench %s\n' "$$b" && $(BIN)/mpicomp bench $$b | sed 's/^/    /' || exit 1; \
-	done >> docs/benchmarks.md
+	done >> runs/benchmarks.md
 
 lab: $(READY)  ## time to accuracy on 4 hosts with links of 100 Mbit/s to 10 Gbit/s (root, Linux), into runs/link
 	$(BIN)/mpicomp bench link jobs/link_digits.toml --out runs/link

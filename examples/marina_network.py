@@ -20,8 +20,8 @@ from torch.func import functional_call
 import mpicomp
 from mpicomp import AGD, DIANA, EF21, GD, LBFGS, MARINA, VRDIANA, VRMARINA, RandK, TopK
 from mpicomp.data import load_images
-from mpicomp.problems.base import FiniteSum
 from mpicomp.problems.dense import Classification
+from mpicomp.problems.objective import FiniteSum
 
 torch.set_num_threads(1)
 

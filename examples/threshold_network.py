@@ -21,8 +21,8 @@ import mpicomp
 from mpicomp import EFSGD, HardThreshold, TopK
 from mpicomp.data import load_images
 from mpicomp.keys import Key
-from mpicomp.problems.base import FiniteSum
 from mpicomp.problems.dense import Classification, cross_entropy
+from mpicomp.problems.objective import FiniteSum
 
 WORKERS = 10
 TUNING_SEEDS = (100, 101, 102)  # they choose step sizes and thresholds, and are not shown

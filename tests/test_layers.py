@@ -116,6 +116,7 @@ HOMES = {
             "sections",
             "suites",
             "work",
+            "launch",
             "look",
             "bench",
             "bench_hosts",
@@ -129,7 +130,7 @@ HOMES = {
         "runtime/frames.py",
         "runtime/result.py",
         "lab/experiment/results.py",
-        "lab/experiment/tuning.py",
+        "lab/experiment/trials.py",
     },  # the last three for its types
 }
 

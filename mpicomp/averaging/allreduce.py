@@ -15,9 +15,10 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.averaging.base import Averaging, Receive, WorkerStep, begun
 from mpicomp.averaging.books import Books
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError, MpicompError, raise_if
 from mpicomp.compressors import Identity
-from mpicomp.compressors.base import Array, Compressor
+from mpicomp.compressors.base import Compressor
 from mpicomp.compressors.lossless import forwards
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method, Nothing

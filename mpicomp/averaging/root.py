@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from mpicomp.averaging.base import Averaging, Receive, WorkerStep, begun, first_error
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MpicompError
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Accumulator
 from mpicomp.methods.support.scattering import ScatteringMethod

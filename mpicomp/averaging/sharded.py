@@ -22,10 +22,10 @@ from mpicomp import kernels
 from mpicomp.averaging.base import Averaging, Receive, WorkerStep, begun, first_error
 from mpicomp.averaging.books import Books
 from mpicomp.averaging.ledger import Ledger
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import BlockMessages, Blocks
 from mpicomp.base.errors import MpicompError
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Accumulator, Method
 

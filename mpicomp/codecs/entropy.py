@@ -24,6 +24,7 @@ import constriction
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Symbols32
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.codecs.varint import read_varint, varint
@@ -32,7 +33,6 @@ PACKED, FITTED, KNOWN = range(3)  # the first byte of a message names its form; 
 
 TOTAL = 2**16  # the rarest symbol that can be coded occurs once in 65536; constriction works with 2^24
 
-Symbols = NDArray[np.int32]
 Model = tuple[int, ...]
 
 
@@ -133,7 +133,7 @@ def model_of(form: int, buf: Bytes, known: Model | None, alphabet: int, by: obje
     raise MessageError(f"{by}: a message that starts with the byte {form}; allowed: {allowed}.")
 
 
-def encode_symbols(symbols: Symbols, model: Model) -> Bytes:
+def encode_symbols(symbols: Symbols32, model: Model) -> Bytes:
     """Code ``symbols`` as words; none of them may have frequency 0 in ``model``."""
     if len(model) - model.count(0) == 1:
         return np.empty(0, dtype=np.uint8)  # a certain symbol takes no bits
@@ -142,7 +142,7 @@ def encode_symbols(symbols: Symbols, model: Model) -> Bytes:
     return coder.get_compressed().astype("<u4").view(np.uint8)
 
 
-def decode_symbols(buf: Bytes, count: int, model: Model) -> Symbols:
+def decode_symbols(buf: Bytes, count: int, model: Model) -> Symbols32:
     """The ``count`` symbols in ``buf``.  Raises ``MessageError`` unless it holds exactly that many."""
     if len(model) - model.count(0) == 1:
         if len(buf):

@@ -11,9 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Indices, Widths
+from mpicomp.base.arrays import Indices, Symbols32, Widths
 from mpicomp.base.errors import MessageError
-from mpicomp.codecs.entropy import Symbols
 
 ALPHABET = 256  # more than any gap below 2^63 needs
 _EXACT, _FIRST_OCTAVE = 16, 4
@@ -21,7 +20,7 @@ _EXACT, _FIRST_OCTAVE = 16, 4
 Remainders = NDArray[np.uint64]
 
 
-def symbols_of(indices: Indices) -> tuple[Symbols, Remainders]:
+def symbols_of(indices: Indices) -> tuple[Symbols32, Remainders]:
     """The symbol of the gap before each of the increasing ``indices``, and the remaining bits of the gap."""
     gaps = np.diff(indices, prepend=-1) - 1
     octave = np.maximum(np.frexp(gaps.astype(np.float64))[1].astype(np.int64) - 1, _FIRST_OCTAVE)
@@ -30,12 +29,12 @@ def symbols_of(indices: Indices) -> tuple[Symbols, Remainders]:
     return symbols, (gaps & ((1 << widths_of(symbols).astype(np.int64)) - 1)).astype(np.uint64)
 
 
-def widths_of(symbols: Symbols) -> Widths:
+def widths_of(symbols: Symbols32) -> Widths:
     """The number of remaining bits that follow each symbol, uint8."""
     return np.where(symbols < _EXACT, 0, (symbols - _EXACT) // 4 + _FIRST_OCTAVE - 2).astype(np.uint8)
 
 
-def indices_of(symbols: Symbols, remainders: Remainders, d: int) -> Indices:
+def indices_of(symbols: Symbols32, remainders: Remainders, d: int) -> Indices:
     """Decode the positions from symbols and remaining bits.
 
     Raises ``MessageError`` if one is not below d.

@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.docstrings import explain_inherited
 from mpicomp.base.errors import ConfigError
@@ -22,8 +23,6 @@ from mpicomp.base.parts import Parts
 from mpicomp.compressors.lending import lend
 from mpicomp.compressors.vectors import differing, take_vectors
 from mpicomp.keys import Key
-
-Array = NDArray[np.floating]
 
 # Coordinates are a slice, which needs no index arithmetic, or an array of indices on the run's device.
 Coordinates = NDArray[np.int64] | slice

@@ -7,9 +7,10 @@ from math import sqrt
 from typing import ClassVar
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.base.errors import not_allowed
-from mpicomp.compressors.base import Array, Compressor, Contractive, Unbiased
+from mpicomp.compressors.base import Compressor, Contractive, Unbiased
 from mpicomp.kernels.definition.block_floats import blocks, largest
 from mpicomp.keys import Key
 

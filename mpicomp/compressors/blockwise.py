@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.blocks import BlockMessages, Blocks
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors.base import Absolute, Array, Compressor, Contractive, Sum, Support, Unbiased
+from mpicomp.compressors.base import Absolute, Compressor, Contractive, Sum, Support, Unbiased
 from mpicomp.keys import Key
 
 

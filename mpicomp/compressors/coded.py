@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.codecs.entropy import (
@@ -20,7 +21,7 @@ from mpicomp.codecs.entropy import (
     model_of,
     smoothed,
 )
-from mpicomp.compressors.base import Array, Unbiased
+from mpicomp.compressors.base import Unbiased
 from mpicomp.compressors.support.quantizer import Quantizer
 from mpicomp.keys import Key
 

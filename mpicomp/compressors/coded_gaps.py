@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.base.arrays import Indices
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.base.bits import Bytes
 from mpicomp.base.checks import resolve_count
 from mpicomp.base.errors import ConfigError, MessageError
@@ -26,7 +26,7 @@ from mpicomp.codecs.entropy import (
 from mpicomp.codecs.indices import decode_indices, encode_indices
 from mpicomp.codecs.varint import read_varint, varint
 from mpicomp.codecs.widths import pack_widths, unpack_widths, widths_nbytes
-from mpicomp.compressors.base import Array, Contractive, Support
+from mpicomp.compressors.base import Contractive, Support
 from mpicomp.compressors.quantized import QuantizedTopK
 from mpicomp.compressors.topk import TopK
 from mpicomp.kernels.index_layouts import index_nbytes

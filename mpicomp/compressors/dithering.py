@@ -8,11 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array, Symbols32
 from mpicomp.base.bits import Bytes, expect_length, pack_trits, unpack_trits
 from mpicomp.base.checks import check_choice, integer
 from mpicomp.base.formats import WIDTH
-from mpicomp.compressors.base import Array
-from mpicomp.compressors.support.quantizer import Leveled, Quantizer, Symbols
+from mpicomp.compressors.support.quantizer import Leveled, Quantizer
 from mpicomp.compressors.support.scale import check_scale_format
 from mpicomp.compressors.support.variances import of_cube, of_sphere
 from mpicomp.keys import Key
@@ -92,10 +92,10 @@ class Ternary(Quantizer):
     def alphabet(self) -> int:
         return 3
 
-    def symbols(self, buf: Bytes, d: int) -> Symbols:
+    def symbols(self, buf: Bytes, d: int) -> Symbols32:
         return unpack_trits(buf[self.head :], d).astype(np.int32)
 
-    def message(self, head: Bytes, symbols: Symbols) -> Bytes:
+    def message(self, head: Bytes, symbols: Symbols32) -> Bytes:
         return np.concatenate([head, pack_trits(symbols.astype(np.uint8))])
 
     def nbytes(self, d: int) -> int:

@@ -9,10 +9,11 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import scipy
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.base.checks import check_choice
 from mpicomp.base.errors import not_allowed
-from mpicomp.compressors.base import Array, Compressor, Contractive, Support
+from mpicomp.compressors.base import Compressor, Contractive, Support
 from mpicomp.compressors.bernoulli import Bernoulli
 from mpicomp.compressors.support import rotations
 from mpicomp.compressors.support.rotations import check_block

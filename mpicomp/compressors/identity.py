@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.codecs.values import add_values, encode_values
-from mpicomp.compressors.base import Array, Contractive, Support, Unbiased
+from mpicomp.compressors.base import Contractive, Support, Unbiased
 from mpicomp.keys import Key
 
 

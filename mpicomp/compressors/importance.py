@@ -10,11 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.codecs.values import decode_values, encode_values
-from mpicomp.compressors.base import Array, Support
+from mpicomp.compressors.base import Support
 from mpicomp.compressors.support.sparsifier import gather, scatter_add
 from mpicomp.compressors.support.weighted import (
     Weighted,

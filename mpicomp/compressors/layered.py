@@ -11,11 +11,12 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError, MessageError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.codecs.varint import read_varint, varint
-from mpicomp.compressors.base import Absolute, Array, Compressor, Contractive, Coordinates, Support, Unbiased
+from mpicomp.compressors.base import Absolute, Compressor, Contractive, Coordinates, Support, Unbiased
 from mpicomp.kernels import join
 from mpicomp.keys import Key
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.checks import check_choice, check_switch
 from mpicomp.base.errors import MessageError
@@ -15,7 +16,7 @@ from mpicomp.base.formats import WIDTH
 from mpicomp.codecs.count import decode_count
 from mpicomp.codecs.sparse import add_sparse, encode_sparse, sparse_nbytes
 from mpicomp.codecs.values import add_values, encode_values
-from mpicomp.compressors.base import Array, Compressor, Contractive, Unbiased
+from mpicomp.compressors.base import Compressor, Contractive, Unbiased
 from mpicomp.compressors.support.sparsifier import gather
 from mpicomp.kernels import join
 from mpicomp.keys import Key

@@ -9,12 +9,12 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array, Symbols32
 from mpicomp.base.bits import Bytes, expect_length, pack, packed_nbytes, unpack
 from mpicomp.base.checks import check_choice
 from mpicomp.base.formats import EXPONENT_BITS
-from mpicomp.compressors.base import Array
 from mpicomp.compressors.dithering import check_levels
-from mpicomp.compressors.support.quantizer import Leveled, Quantizer, Symbols
+from mpicomp.compressors.support.quantizer import Leveled, Quantizer
 from mpicomp.compressors.support.scale import check_scale_format
 from mpicomp.compressors.support.variances import of_cube
 from mpicomp.keys import Key
@@ -58,13 +58,13 @@ class Natural(Quantizer):
     def alphabet(self) -> int:
         return 2 ** (1 + EXPONENT_BITS[self.values])
 
-    def symbols(self, buf: Bytes, d: int) -> Symbols:
+    def symbols(self, buf: Bytes, d: int) -> Symbols32:
         """The symbols: twice the exponent's code, plus the sign bit."""
         split = packed_nbytes(d, 1)
         codes = unpack(buf[split:], d, EXPONENT_BITS[self.values]).astype(np.int32)
         return 2 * codes + np.unpackbits(buf[:split], count=d, bitorder="little")
 
-    def message(self, head: Bytes, symbols: Symbols) -> Bytes:
+    def message(self, head: Bytes, symbols: Symbols32) -> Bytes:
         codes = pack((symbols >> 1).astype(np.uint64), EXPONENT_BITS[self.values])
         return np.concatenate([np.packbits(symbols & 1, bitorder="little"), codes])
 

@@ -8,12 +8,13 @@ from typing import ClassVar, Self
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.codecs.indices import decode_indices, encode_indices
-from mpicomp.compressors.base import Array, Contractive, Support, Unbiased
+from mpicomp.compressors.base import Contractive, Support, Unbiased
 from mpicomp.compressors.importance import Importance
 from mpicomp.compressors.layered import Layered
 from mpicomp.compressors.sign import Sign

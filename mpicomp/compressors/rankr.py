@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.base.checks import check_positive_integer
 from mpicomp.base.errors import DivergedError, not_finite
 from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.codecs.values import decode_values, encode_values
-from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.matrices import MatrixCompressor, columns_of
 from mpicomp.kernels.lowrank import add_outer, orthonormal, scaled, times
 from mpicomp.keys import Key

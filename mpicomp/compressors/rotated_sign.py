@@ -8,9 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.base.errors import not_allowed
-from mpicomp.compressors.base import Array, Contractive
+from mpicomp.compressors.base import Contractive
 from mpicomp.compressors.support import rotations
 from mpicomp.compressors.support.rotations import check_block
 from mpicomp.keys import Key

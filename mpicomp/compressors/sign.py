@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.base.formats import WIDTH
-from mpicomp.compressors.base import Array, Contractive
+from mpicomp.compressors.base import Contractive
 from mpicomp.compressors.support.scale import check_scale_format
 from mpicomp.keys import Key
 

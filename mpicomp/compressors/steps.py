@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.base.arrays import Reals
+from mpicomp.base.arrays import Array, Reals
 from mpicomp.base.bits import Bytes
 from mpicomp.base.checks import check_choice, integer, number
 from mpicomp.base.errors import ConfigError
@@ -26,7 +26,6 @@ from mpicomp.codecs.levels import (
     encode_fixed,
     encode_sparse,
 )
-from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.scale import check_scale_format, decode_norms
 from mpicomp.compressors.support.sparsifier import scatter_add
 from mpicomp.compressors.support.variances import of_blocks

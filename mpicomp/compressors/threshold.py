@@ -8,12 +8,13 @@ from sys import float_info
 from typing import ClassVar
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.checks import number, plain_value
 from mpicomp.base.formats import check_format
 from mpicomp.codecs.count import decode_count
 from mpicomp.codecs.sparse import add_sparse, encode_sparse, sparse_indices
-from mpicomp.compressors.base import Absolute, Array, Support
+from mpicomp.compressors.base import Absolute, Support
 from mpicomp.keys import Key
 
 _check_average = number("an average number of coordinates, above 0", lambda v: v > 0)

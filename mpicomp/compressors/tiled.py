@@ -9,12 +9,12 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.base.arrays import Indices
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.base.bits import Bytes, pack, packed_nbytes, unpack
 from mpicomp.base.checks import check_count, check_positive_integer, resolve_count
 from mpicomp.base.errors import MessageError
 from mpicomp.codecs.indices import decode_indices, encode_indices
-from mpicomp.compressors.base import Array, Support, Unbiased
+from mpicomp.compressors.base import Support, Unbiased
 from mpicomp.compressors.identity import Identity
 from mpicomp.compressors.quantized import check_quantizer, inflation
 from mpicomp.compressors.sign import Sign

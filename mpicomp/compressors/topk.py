@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.formats import WIDTH, check_format
 from mpicomp.codecs.indices import decode_indices, encode_indices
 from mpicomp.codecs.sparse import add_entries
 from mpicomp.codecs.values import encode_values
-from mpicomp.compressors.base import Array, Contractive, Support
+from mpicomp.compressors.base import Contractive, Support
 from mpicomp.compressors.support.sparsifier import gather
 from mpicomp.compressors.support.stacked import StackedSum
 from mpicomp.kernels import join

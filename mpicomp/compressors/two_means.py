@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.base.arrays import Indices
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.codecs.indices import decode_indices, encode_indices
-from mpicomp.compressors.base import Array, Contractive
+from mpicomp.compressors.base import Contractive
 from mpicomp.compressors.sign import Sign
 from mpicomp.compressors.support.scale import check_scale_format
 from mpicomp.compressors.support.sparsifier import gather, scatter_add

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.problems.base import Array
+from mpicomp.base.arrays import Array
 
 TOTAL = 2**16
 # 256 times the ratio of the probabilities of neighbouring values: mean deviations from 0.3 to 40.

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.base.files import as_path, os_errors_as, present, refuse_endless, write_atomically
+from mpicomp.data import as_name
 from mpicomp.data.idx import UNSIGNED_BYTE
 from mpicomp.data.loading import folder_of
 from mpicomp.data.npy import read_npy
@@ -27,21 +28,21 @@ NO_FOLDERS = (
 )
 
 
-def read_images(source: str) -> list[Stack]:
+def read_images(source: str | Path) -> list[Stack]:
     """Read the images of a data set or of files, one stack for each shape.
 
     ``source`` is a name or path for ``load_grey``; or an array that numpy.save wrote, uint8 of shape (images,
     height, width) or (images, height, width, 3); or a PNG file, or a folder of PNG files; their names are
     kept.  Raises ``DataError`` for files that cannot be read.
     """
-    path = as_path("source", source, "file")
-    if folder := folder_of(source):
+    path, name = as_path("source", source, "file"), as_name(source)
+    if folder := folder_of(name):
         return _by_shape(png_files(folder))
     if path.suffix.lower() == ".png":
         return _by_shape([path])
     if path.suffix.lower() == ".npy":
         return [Stack(read_npy(path))]
-    return [Stack(load_grey(source).pixels)]
+    return [Stack(load_grey(name).pixels)]
 
 
 def read_archive(path: Path) -> bytes:
@@ -63,13 +64,14 @@ def _by_shape(paths: list[Path]) -> list[Stack]:
     return [Stack(np.stack([p for _, p in group]), tuple(n for n, _ in group)) for group in found.values()]
 
 
-def write_images(stacks: list[Stack], out: Path) -> list[Path]:
+def write_images(stacks: list[Stack], out: str | Path) -> list[Path]:
     """Write images in the format that the ending of ``out`` names; return the paths of the files written.
 
     A folder takes any images; images without names are numbered.  One file takes one stack, an IDX file only
     a grey one, and a PNG file one image.  Raises ``ConfigError`` if the images do not fit the format or the
     ending is unknown (see ``OUTPUTS``), and ``RecordError`` if a file exists already or cannot be written.
     """
+    out = as_path("out", out, "file")
     name = out.name.lower()
     if not name.endswith((*IDX, ".npy", ".png")):
         if name.endswith(NO_FOLDERS):

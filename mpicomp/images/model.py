@@ -12,6 +12,7 @@ import numpy as np
 
 from mpicomp.base.errors import ConfigError, DataError
 from mpicomp.base.files import as_path, is_folder, os_errors_as, refuse_endless, write_atomically
+from mpicomp.base.units import one_line
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.local_images import LocalImages
 from mpicomp.images.network import IntegerNetwork
@@ -19,6 +20,14 @@ from mpicomp.images.network import IntegerNetwork
 KINDS: dict[str, type[LocalImages | FullImages]] = {"local": LocalImages, "full": FullImages}
 SETTINGS = ("horizon", "hidden", "blocks")
 EXPANSION = 2**6  # bytes of a model for each byte of its file; ``save`` writes them as they are
+
+
+def kind_of(problem: LocalImages | FullImages) -> str:
+    """The name in ``KINDS`` of the problem's class.  Raises ``ConfigError`` if it is none of these."""
+    for name, cls in KINDS.items():
+        if type(problem) is cls:
+            return name
+    raise ConfigError(f"the problem is {one_line(problem)}; allowed: a LocalImages or a FullImages.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +45,7 @@ class ImageModel:
     @staticmethod
     def of(problem: LocalImages | FullImages, x: Any) -> ImageModel:
         """The model that was trained on ``problem``; x is the ``x`` of the run."""
-        kind = next(name for name, cls in KINDS.items() if type(problem) is cls)
+        kind = kind_of(problem)
         settings = {name: getattr(problem, name) for name in SETTINGS}
         shape = problem.images().pixels.shape[1:] if kind == "full" else None
         return ImageModel(kind, settings, np.asarray(x, dtype=np.float32), shape)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp import kernels
-from mpicomp.base.arrays import Indices
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.checks import as_seed, check_at_least
 from mpicomp.base.errors import ConfigError
@@ -22,8 +22,9 @@ from mpicomp.data import Split, rows_of, shard_sizes
 from mpicomp.images.experts import EXPERTS, NEAR, TOTAL, about_a_prediction, fixed, predictions, seen
 from mpicomp.images.grey import GreyImages, load_grey
 from mpicomp.keys import Key
-from mpicomp.problems.base import Array, FiniteSum, Problem
+from mpicomp.problems.base import Problem
 from mpicomp.problems.held_data import hold_data
+from mpicomp.problems.objective import FiniteSum
 
 BLOCKS = 1000  # of a network at most: two layers each
 AT_ONCE = 2**13  # pixels whose hidden layers are in memory at one time

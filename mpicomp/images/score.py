@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mpicomp.base.errors import DataError
+from mpicomp.data import as_name
 from mpicomp.images.grey import GreyImages, load_grey
 from mpicomp.images.model import ImageModel
 
@@ -114,4 +115,5 @@ def _blocks(pixels: NDArray[np.uint8]) -> Reals:
 
 
 def _pixels(data: Any) -> NDArray[np.uint8]:
+    data = as_name(data)
     return (load_grey(data) if isinstance(data, str) else GreyImages.of(data)).pixels

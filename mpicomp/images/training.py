@@ -13,10 +13,11 @@ from mpicomp.base.files import as_path_or_none, present
 from mpicomp.compressors import TopK
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.local_images import LocalImages
-from mpicomp.images.model import KINDS, ImageModel
+from mpicomp.images.model import ImageModel, kind_of
 from mpicomp.methods import EF21SGDM, Method
 from mpicomp.runtime.alike import refuse_other_call
 from mpicomp.runtime.run import left_in_order, run
+from mpicomp.text.config import as_method
 from mpicomp.transports import connect
 from mpicomp.transports.launcher import launched_rank
 
@@ -53,12 +54,14 @@ class Trained:
 
 def train(
     problem: LocalImages | FullImages,
-    method: Method | None = None,
+    method: Method | str | None = None,
     stages: Sequence[Stage] | None = None,
     *,
     workers: int = 4,
     seed: int = 0,
     out: str | Path | None = None,
+    resume: bool | None = False,
+    checkpoint_every: int | None = None,
     progress: Any = None,
 ) -> Trained:
     """Train a model on ``problem`` by ``method``, with the step sizes and rounds of ``stages`` in turn.
@@ -66,15 +69,21 @@ def train(
     A stage starts at the final x of the previous one, with zero residuals.  None for ``method`` or ``stages``
     means those of ``RECIPES``.  Each stage writes its record to ``out``/stage-1, .., and the model is written
     to ``out``/model.npz.  ``progress`` is called as in ``run``, with the rounds of all stages.  Under mpirun
-    every rank calls this and gets the same model.  Raises ``ConfigError`` for settings that cannot run, and
-    ``RecordError`` if ``out`` holds one of these files already.
+    every rank calls this and gets the same model.
+
+    resume            as in ``run``: True continues the training in ``out``, which gives the model of one that
+                      was not interrupted, bit for bit; None continues it if there is one, else starts
+    checkpoint_every  rounds between checkpoints of a stage; one is written at its end, too
+
+    Raises ``ConfigError`` for settings that cannot run, and ``RecordError`` if ``out`` holds one of these
+    files without ``resume``, or what is no training with these settings.
     """
-    usual, its_stages = RECIPES[next(kind for kind, cls in KINDS.items() if type(problem) is cls)]
-    method, stages = method or usual, stages or its_stages
+    usual, its_stages = RECIPES[kind_of(problem)]
+    method, stages = as_method(method or usual), stages or its_stages
     out = as_path_or_none("out", out)
     # Before the first stage: the mistake of a later one would cost all rounds before it.
     planned = [(method.with_step(step), as_integer("rounds", rounds)) for step, rounds in stages]
-    _refuse_held(out, len(planned), as_workers(workers))
+    _refuse_held(out, len(planned), as_workers(workers), resume)
     x, up, down, before, interrupted = None, 0, 0, 0, False
     for number, (stepping, rounds) in enumerate(planned, 1):
 
@@ -92,6 +101,8 @@ def train(
             observe=2000,
             x0=x,
             out=None if out is None else out / f"stage-{number}",
+            resume=resume if number == 1 or resume is False else None,  # a later stage may not have begun
+            checkpoint_every=checkpoint_every,
             progress=advance,
         )
         x, before = done.x, before + rounds
@@ -105,12 +116,22 @@ def train(
     return Trained(model, done.rows[-1].value, up, down, interrupted)
 
 
-def _refuse_held(out: Path | None, stages: int, workers: int) -> None:
-    """Raise ``RecordError`` on all ranks if ``out`` holds what the training will write; collective."""
+def _refuse_held(out: Path | None, stages: int, workers: int, resume: bool | None) -> None:
+    """Raise ``RecordError`` on all ranks if ``out`` holds what the training will write; collective.
+
+    A training that is resumed may have written all of it, but no model before its last stage.
+    """
 
     def look() -> None:
-        for name in [*(f"stage-{number}" for number in range(1, stages + 1)), "model.npz"]:
-            if out is not None and present(out / name):
+        if out is None:
+            return
+        names = [f"stage-{number}" for number in range(1, stages + 1)]
+        if resume is False:
+            names.append("model.npz")
+        else:
+            names = [] if present(out / names[-1]) else ["model.npz"]
+        for name in names:
+            if present(out / name):
                 raise RecordError(f"{out / name} is already there. Choose another folder for the training.")
 
     control = connect(workers)

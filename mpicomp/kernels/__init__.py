@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Float
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.kernels import definition
 from mpicomp.kernels.host import Host, host
@@ -45,7 +45,7 @@ LOADING = 2**15  # the same for loading what was compiled before
 _FLOATS = {np.dtype(np.float32), np.dtype(np.float64)}
 
 
-def backend_for(x: Float, *others: Float) -> Kernels:
+def backend_for(x: Array, *others: Array) -> Kernels:
     """The kernels for the vectors x and ``others``, none of which is longer than x."""
     if _device is not None and on_device(x):
         return _device

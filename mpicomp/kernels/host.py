@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 
-from mpicomp.base.arrays import Float, Indices, Reals, StreamName
+from mpicomp.base.arrays import Array, Indices, Reals, StreamName
 from mpicomp.base.bits import Bytes, expect_length
 from mpicomp.base.errors import DivergedError, not_finite
 from mpicomp.base.formats import EXPONENT_BITS, WIDTH, exponent_bias
@@ -29,7 +29,7 @@ class Host(Kernels):
     def heads(self, stream: StreamName, d: int, p: float | Reals) -> Indices:
         return np.flatnonzero(self.pieces.words(stream, 0, d) < p * 2.0**32)
 
-    def encode_values(self, x: Float, values: str) -> Bytes:
+    def encode_values(self, x: Array, values: str) -> Bytes:
         wire, finite = self.pieces.to_wire(x, values)
         if not finite:
             if not np.isfinite(x).all():
@@ -40,11 +40,11 @@ class Host(Kernels):
             )
         return wire
 
-    def decode_values(self, buf: Bytes, count: int, values: str) -> Float:
+    def decode_values(self, buf: Bytes, count: int, values: str) -> Array:
         _expect_values(buf, count, values)
         return self.pieces.from_wire(buf, values)
 
-    def add_values(self, buf: Bytes, out: Float, values: str, scale: float) -> None:
+    def add_values(self, buf: Bytes, out: Array, values: str, scale: float) -> None:
         _expect_values(buf, out.size, values)
         self.pieces.wire_add(buf, out, values, scale)
 
@@ -77,7 +77,7 @@ class Host(Kernels):
         return self.pieces.complement(indices, d) if 2 * k > d else indices
 
     def add_elias_fano_stack(
-        self, codes: Bytes, out: Float, values: Float, k: int, low: int, scale: float
+        self, codes: Bytes, out: Array, values: Array, k: int, low: int, scale: float
     ) -> int:
         """Call ``add_elias_fano`` for each of the concatenated ``codes``, with k of the ``values`` each.
 
@@ -86,53 +86,53 @@ class Host(Kernels):
         """
         return self.pieces.add_elias_fano_stack(codes, out, values, k, low, scale)
 
-    def encode_norms(self, blocks: Sequence[Float], values: str) -> tuple[Bytes, Reals]:
+    def encode_norms(self, blocks: Sequence[Array], values: str) -> tuple[Bytes, Reals]:
         coded = [encode_scale(self.pieces.norm(block, "2"), values) for block in blocks]
         return np.concatenate([head for head, _ in coded]), np.array([norm for _, norm in coded])
 
-    def sign(self, x: Float, values: str) -> Bytes:
+    def sign(self, x: Array, values: str) -> Bytes:
         mean, bits = self.pieces.sign_pack(x)
         head, _ = encode_scale(mean, values)
         return np.concatenate([head, bits])
 
-    def add_sign(self, message: Bytes, out: Float, values: str, scale: float) -> None:
+    def add_sign(self, message: Bytes, out: Array, values: str, scale: float) -> None:
         mean, bits = _split(message, values)
         self.pieces.sign_add(bits, out, mean * scale)
 
-    def natural(self, x: Float, values: str, stream: StreamName) -> Bytes:
+    def natural(self, x: Array, values: str, stream: StreamName) -> Bytes:
         return self.pieces.natural_pack(x, exponent_bias(values), EXPONENT_BITS[values], stream)
 
-    def add_natural(self, message: Bytes, out: Float, values: str, scale: float) -> None:
+    def add_natural(self, message: Bytes, out: Array, values: str, scale: float) -> None:
         self.pieces.natural_add(message, out, exponent_bias(values), EXPONENT_BITS[values], scale)
 
-    def dither(self, x: Float, s: int, p: str, values: str, stream: StreamName) -> Bytes:
+    def dither(self, x: Array, s: int, p: str, values: str, stream: StreamName) -> Bytes:
         head, norm = encode_scale(self.pieces.norm(x, p), values)
         return np.concatenate([head, self.pieces.dither_pack(x, norm, s, _width(s), stream)])
 
-    def add_dither(self, message: Bytes, out: Float, s: int, values: str, scale: float) -> None:
+    def add_dither(self, message: Bytes, out: Array, s: int, values: str, scale: float) -> None:
         norm, symbols = _split(message, values)
         self.pieces.dither_add(symbols, out, s, _width(s), norm / s * scale)
 
-    def natural_dither(self, x: Float, s: int, p: str, values: str, stream: StreamName) -> Bytes:
+    def natural_dither(self, x: Array, s: int, p: str, values: str, stream: StreamName) -> Bytes:
         head, norm = encode_scale(self.pieces.norm(x, p), values)
         return np.concatenate([head, self.pieces.natural_dither_pack(x, norm, s, _width(s), stream)])
 
-    def add_natural_dither(self, message: Bytes, out: Float, s: int, values: str, scale: float) -> None:
+    def add_natural_dither(self, message: Bytes, out: Array, s: int, values: str, scale: float) -> None:
         norm, symbols = _split(message, values)
         self.pieces.natural_dither_add(symbols, out, s, _width(s), norm * scale)
 
-    def ternary(self, x: Float, values: str, stream: StreamName) -> Bytes:
+    def ternary(self, x: Array, values: str, stream: StreamName) -> Bytes:
         head, norm = encode_scale(self.pieces.norm(x, "inf"), values)
         return np.concatenate([head, self.pieces.ternary_pack(x, norm, stream)])
 
-    def add_ternary(self, message: Bytes, out: Float, values: str, scale: float) -> None:
+    def add_ternary(self, message: Bytes, out: Array, values: str, scale: float) -> None:
         norm, trits = _split(message, values)
         self.pieces.ternary_add(trits, out, norm * scale)
 
-    def block_floats(self, x: Float, bits: int, block: int, stream: StreamName | None) -> Bytes:
+    def block_floats(self, x: Array, bits: int, block: int, stream: StreamName | None) -> Bytes:
         return self.pieces.block_float_pack(x, bits, block, stream)
 
-    def rotated(self, x: Float, bits: int, block: int, least: bool, stream: StreamName) -> Bytes:
+    def rotated(self, x: Array, bits: int, block: int, least: bool, stream: StreamName) -> Bytes:
         return self.pieces.rotated_pack(x, bits, block, least, stream)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from mpicomp.base.arrays import Float, Indices
+from mpicomp.base.arrays import Array, Indices
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Tiles:
         """The entries of a tile."""
         return self.rows * self.columns
 
-    def of(self, x: Float) -> Float:
+    def of(self, x: Array) -> Array:
         """The tiles of the matrix that x holds row by row, one tile a row: shape (count, size)."""
         stop, end = self.top + self.down * self.rows, self.left + self.across * self.columns
         matrix = x.reshape(-1, self.width)[self.top : stop, self.left : end]

@@ -8,10 +8,10 @@ from typing import Any
 
 from mpicomp import kernels
 from mpicomp.averaging.sharded import Sharded
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.loops.early import Early
 from mpicomp.loops.packing import Packing

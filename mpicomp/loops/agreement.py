@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from mpicomp.base.errors import MpicompError, raise_if
@@ -42,6 +43,7 @@ class Agreement:
         self._transport, self.number = transport, len(transport.names)
         transport.names.append(name.format(self.number))
         self._left: MpicompError | None = None
+        self._told = False  # the other ranks count on this one in the call that is under way
         if transport.ranks > 1:
             interrupts.hold()
 
@@ -68,6 +70,7 @@ class Agreement:
             try:
                 interrupts.heed()
             except BaseException:
+                self._told = False  # all ranks end the call here
                 refused()
                 raise
         refuse_different(calls, self._transport.names)
@@ -85,13 +88,29 @@ class Agreement:
         if self._transport.ranks > 1:
             interrupts.let_go()
 
+    @contextmanager
+    def together(self, step: str, told: bool) -> Iterator[None]:
+        """In the ``with`` block, ``leave`` for an error of the program's own, such as KeyboardInterrupt.
+
+        One that comes before this rank has told the others of a call leaves nobody waiting, unless ``told``.
+        """
+        self._told = told
+        try:
+            yield
+        except MpicompError:  # raised on all ranks
+            raise
+        except BaseException as error:
+            if self._told:
+                self.leave(step, error)
+            raise
+
     def leave(self, step: str, error: BaseException) -> None:
         """Note that ``error``, one of the program's own, has ended ``step`` on this rank alone.
 
         If there are other ranks, they wait for this one in that step.  So no further call can be agreed on,
         and each raises ``MpicompError`` here.
         """
-        if self._transport.ranks > 1:
+        if self._transport.ranks > 1 and self._left is None:
             self._left = MpicompError(
                 f"rank {self._transport.rank} has left {step} half-way by an error of the program's own, "
                 f"{type(error).__name__}, and the other ranks wait for it there. Do not catch this error "
@@ -103,5 +122,6 @@ class Agreement:
         if self._left is not None:
             raise self._left
         own = Call(operation, self.number, failed, interrupts.asked(), value)
+        self._told = True
         told = self._transport.tell_all(own.number)
         return [own] if told.count(own.number) == len(told) else [Call.of(number) for number in told]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.given_arrays import refuse_nonfinite
-from mpicomp.compressors.base import Array
 from mpicomp.loops.resumable import Resumable
 from mpicomp.loops.stepping import operation
 from mpicomp.methods.base import Method

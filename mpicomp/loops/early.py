@@ -5,23 +5,21 @@ replica.  So each block can be compressed and sent as soon as its gradient is co
 computes the blocks from the last to the first.  The messages are those of ``Sharded.play``, byte for byte.
 
 A worker's state must not change if some rank's gradient turns out not to be finite.  So the steps act on a
-copy, and the copy becomes the state once all ranks go on with the round.
+copy (``tentative``), which becomes the state once all ranks go on with the round.
 """
 
 from __future__ import annotations
 
-from copy import deepcopy
-from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
-from mpicomp.averaging.sharded import Sharded, block_of, joined
+from mpicomp.averaging.sharded import Sharded, joined
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError
 from mpicomp.base.given_arrays import is_finite, refuse_mask
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
-from mpicomp.problems.base import Objective
+from mpicomp.loops.tentative import TentativeSteps
 from mpicomp.runtime.measure import is_float
 from mpicomp.runtime.rounds import Rounds
 
@@ -45,8 +43,7 @@ class Early:
         (self._worker,) = rounds.workers
         self._rounds, self._averaging, d = rounds, averaging, rounds.x.size
         self.slices = averaging.slices(d)
-        self._methods = [averaging.method.of_block(b) for b in range(len(self.slices))]
-        self._next = deepcopy(rounds.workers[self._worker])  # the state after the round
+        self._steps = TentativeSteps(rounds, averaging.method, self._worker, self.slices)
         self._ups: list[Any] = []
         self._failed: MpicompError | None = None
         self.begun = False
@@ -90,7 +87,7 @@ class Early:
             self._brought[block] = _sum_of_bits(gradient)
             quiet = np.errstate(over="ignore", under="ignore", invalid="ignore")
             with self._rounds.transport.clock.phase("compress"), quiet:
-                up = self._step(block, gradient)
+                up = self._steps.step(block, gradient, self._key)
                 message = self._rounds.books.encoded(up)
             self._ups.append(up)
         except MpicompError as error:
@@ -113,29 +110,6 @@ class Early:
             f"block {block} was given {given}; expected {type(vector).__module__}'s floats of at most 64 "
             f"bits, of shape {shape}: the slice overlap()[{block}] of the gradient."
         )
-
-    def _step(self, b: int, gradient: Array) -> Any:
-        """The worker's step for block b, on the copy of its state."""
-        rounds, where, d = self._rounds, self.slices[b], self._rounds.x.size
-        now = rounds.workers[self._worker]
-        for f in fields(now):
-            if _is_vector(value := getattr(now, f.name)):
-                getattr(self._next, f.name)[where] = value[where]
-        own = replace(
-            block_of(self._next, where, d),
-            **{f.name: v for f in fields(now) if not _is_vector(v := getattr(now, f.name))},
-        )
-        views = {f.name: getattr(own, f.name) for f in fields(own)}
-        up = self._methods[b].worker_step(
-            own, block_of(rounds.replica, where, d), OfBlock(gradient), self._key.of(self._worker)
-        )
-        for name, view in views.items():
-            value = getattr(own, name)
-            if not _is_vector(view):
-                setattr(self._next, name, value)
-            elif value is not view:
-                view[:] = value
-        return up
 
     def check(self) -> None:
         """Raise the error that ``bring`` has met in this round, if any."""
@@ -169,9 +143,8 @@ class Early:
         self.begun = False
         if not self._sends:
             return True
-        workers, i = self._rounds.workers, self._worker
-        workers[i], self._next = self._next, workers[i]
-        self._averaging.enter(i, joined(self._ups[::-1]), self._size, self._key)
+        self._steps.commit()
+        self._averaging.enter(self._worker, joined(self._ups[::-1]), self._size, self._key)
         return True
 
     def drop(self) -> None:
@@ -193,24 +166,3 @@ def _sum_of_bits(gradient: Array) -> int:
     A sum of integers of 64 bits is modulo 2^64: it is the same for 4096 entries and for their halves.
     """
     return int(gradient[:, None].view("u4").sum(dtype=np.uint64))  # a column, whose entries lie anywhere
-
-
-def _is_vector(value: Any) -> bool:
-    """Whether a field of a worker's state is an array, on the host or a device, and not a number."""
-    return getattr(value, "shape", ()) != ()
-
-
-class OfBlock(Objective):
-    """The objective of one block: only its gradient at the point of this round is known."""
-
-    def __init__(self, gradient: Array) -> None:
-        self._gradient = gradient
-
-    def value(self, x: Array) -> float:
-        raise ConfigError("a gradient alone has no value f_i(x).")
-
-    def grad(self, x: Array) -> Array:
-        return self._gradient
-
-    def batch_grad(self, x: Array, b: int, stream: Any) -> Array:
-        raise ConfigError("the method has a batch, but the samples are yours to choose: leave batch out.")

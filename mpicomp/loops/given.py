@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.clock import Clock
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.given_arrays import is_finite
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Stream
 from mpicomp.loops.packing import Packing
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 from mpicomp.runtime.measure import Measured
 
 

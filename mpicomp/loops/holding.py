@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from zlib import crc32
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors.base import Array
 from mpicomp.loops.agreement import Agreement, other_rank
 from mpicomp.transports.calls import Operation
 

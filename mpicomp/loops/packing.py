@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.given_arrays import is_finite, readable, refuse_mask
 from mpicomp.base.parts import Part, Parts
 from mpicomp.base.units import one_line, shortened
-from mpicomp.compressors.base import Array
 from mpicomp.loops.trees import arrays_of, rebuilt, shape_of
 
 if TYPE_CHECKING:

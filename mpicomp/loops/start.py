@@ -17,9 +17,9 @@ from zlib import crc32
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.program import level_of_program
-from mpicomp.compressors.base import Array
 from mpicomp.loops.agreement import other_rank
 from mpicomp.loops.packing import Packing
 

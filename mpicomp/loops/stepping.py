@@ -6,7 +6,7 @@ import atexit
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial, wraps
 from inspect import signature
 from typing import Any, ClassVar, Concatenate, NoReturn, ParamSpec, Self, TypeVar
@@ -15,13 +15,13 @@ import numpy as np
 
 from mpicomp import kernels
 from mpicomp.averaging.ledger import Ledger
+from mpicomp.base.arrays import Array
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import as_seed, as_workers, check_choice
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, unknown
 from mpicomp.base.given_arrays import in_full
 from mpicomp.base.program import level_of_program
 from mpicomp.base.units import one_line, shortened
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.loops.agreement import Agreement, check_alike
 from mpicomp.loops.background import Background
@@ -31,7 +31,7 @@ from mpicomp.loops.holding import Holding
 from mpicomp.loops.packing import Packing
 from mpicomp.loops.start import Start
 from mpicomp.methods.base import Method
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 from mpicomp.runtime.alike import refuse_other_call
 from mpicomp.runtime.audit import Audit, Verified
 from mpicomp.runtime.devices import open_device
@@ -65,7 +65,7 @@ def operation(method: Callable[Concatenate[E, P], R]) -> Callable[Concatenate[E,
                 f"a step of this {type(self).__name__} is under way, and a gradient function, or another "
                 "thread, has called it: call it between steps."
             )
-        with kernels.using(self.device):
+        with self.together(), kernels.using(self.device):
             return method(self, *args, **kwargs)
 
     return performed
@@ -270,19 +270,26 @@ class Stepping:
     def _play_step(self) -> None:
         """Play the rounds of the step that has begun."""
         rounds = self._play
-        while True:
-            key = self._key()
-            try:
+        try:
+            while True:
+                key = self._key()
                 rounds.play(key, f"step {self.steps}")
-            except BaseException as error:  # some workers have moved, and others have not
-                rounds.books.fail(self._half_way(error))
-                if not isinstance(error, MpicompError):  # those are raised on all ranks
-                    self._agreement.leave(f"step {self.steps}", error)
-                raise
-            self.rounds += 1
-            if rounds.running.ends_step(rounds.replica, key):
-                break
-        self.steps += 1
+                self.rounds += 1
+                if rounds.running.ends_step(rounds.replica, key):
+                    break
+            self.steps += 1
+        except BaseException as error:  # some workers have moved, and others have not
+            rounds.books.fail(self._half_way(error))
+            if not isinstance(error, MpicompError):  # those are raised on all ranks
+                self._agreement.leave(f"step {self.steps}", error)
+            raise
+
+    def together(self, told: bool = False) -> AbstractContextManager[None]:
+        """In the ``with`` block the ranks work together, from the first call on or, if ``told``, at once.
+
+        If an error of the program's own ends it, other ranks may wait there: later calls here are refused.
+        """
+        return self._agreement.together(f"a call at step {self.steps}", told)
 
     def _half_way(self, error: BaseException) -> MpicompError:
         """The error that every later step raises after ``error`` has ended a step part-way."""
@@ -320,20 +327,7 @@ class Stepping:
         self._play.books.check()
         if self._early is not None:
             self._early.check_all()
-        if self.one_each:
-            given = {i: gradient for i in self.hosted}
-        elif not isinstance(gradient, Mapping) or set(gradient) != set(self.hosted):
-            keyed = isinstance(gradient, Mapping)
-            shown = f"the keys {shortened(gradient) or '(none)'}" if keyed else type(gradient).__name__
-            if self._packing.missing:
-                raise ConfigError(self._packing.missing)
-            raise ConfigError(
-                f"with workers={self.workers}, a rank brings a dict of the gradients of the workers that it "
-                f"hosts, here {shortened(self.hosted) or 'none'}; it was given {shown}: "
-                "{i: gradient(x, i) for i in agg.hosted}."
-            )
-        else:
-            given = dict(gradient)
+        given = self._by_worker(gradient)
         functions = [callable(what) or isinstance(what, Objective) for what in given.values()]
         self._place(at, any(functions))
         also = self.method.needs_also
@@ -355,6 +349,22 @@ class Stepping:
                 self._early.check_whole(whole)
         x = None if at is None else self._play.replica.x
         return self._watch.value((f.gradient for f in self._given.values()), x)
+
+    def _by_worker(self, gradient: Any) -> dict[int, Any]:
+        """Each hosted worker's gradient.  Raises ``ConfigError`` unless ``gradient`` has one for each."""
+        if self.one_each:
+            return {i: gradient for i in self.hosted}
+        if isinstance(gradient, Mapping) and set(gradient) == set(self.hosted):
+            return dict(gradient)
+        if self._packing.missing:
+            raise ConfigError(self._packing.missing)
+        keyed = isinstance(gradient, Mapping)
+        shown = f"the keys {shortened(gradient) or '(none)'}" if keyed else type(gradient).__name__
+        raise ConfigError(
+            f"with workers={self.workers}, a rank brings a dict of the gradients of the workers that it "
+            f"hosts, here {shortened(self.hosted) or 'none'}; it was given {shown}: "
+            "{i: gradient(x, i) for i in agg.hosted}."
+        )
 
     def _place(self, at: Any, functions: bool) -> None:
         """Set the method's iterate to ``at``, in a subclass whose caller chooses the points."""

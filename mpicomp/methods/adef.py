@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Contractive, Lossless
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.parameters import BatchSize, CurvatureOrZero, StepSize
 from mpicomp.methods.support.acceleration import extrapolation, next_weight
 from mpicomp.methods.support.averaging import Means, means
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Lossless, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.parameters import Choice, CurvatureOrZero, ProbabilityOrDefault, RateOrDefault, StepSize
@@ -19,7 +19,8 @@ from mpicomp.methods.support.adiana_parameters import Original, Refined, Weights
 from mpicomp.methods.support.averaging import Means, means
 from mpicomp.methods.support.convexity import curvature, require_convex
 from mpicomp.methods.support.rates import require_rate
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 PARAMETERS: dict[str, type[Original] | type[Refined] | type[Convex]] = {
     "original": Original,

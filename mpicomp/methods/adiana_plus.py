@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import theory_factor
 from mpicomp.compressors import Lossless, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.methods.adiana import ADIANA
 from mpicomp.methods.parameters import Curvature, ProbabilityOrTheory, RateOrTheory, StepSize
 from mpicomp.methods.support.convexity import curvature, require_convex
 from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.whitening import WhitenedMethod
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 @dataclass(frozen=True)

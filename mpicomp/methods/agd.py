@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpicomp.compressors.base import Array
+from mpicomp.base.arrays import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import CurvatureOrZero, StepSize, ValueFormat
 from mpicomp.methods.support.acceleration import extrapolation, next_weight
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.dense import DenseMethod
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,11 @@ import numpy as np
 import scipy
 
 from mpicomp import kernels
-from mpicomp.base.arrays import Indices
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.base.checks import check_count, resolve_count
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts, check_parts
 from mpicomp.compressors import Lossless
-from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.sparsifier import Support, gather, scatter_add
 from mpicomp.kernels.lowrank import orthonormal, scaled, times
 from mpicomp.keys import Key
@@ -34,7 +33,8 @@ from mpicomp.methods.support.batch_theory import require_bounded_variance
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.linear import LinearMethod
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 Kept = Annotated[int | float, Value(check_count)]
 

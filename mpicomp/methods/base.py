@@ -20,26 +20,28 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cache
 from inspect import signature
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import plain_value, theory_factor
 from mpicomp.base.docstrings import explain_inherited
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
-from mpicomp.compressors.base import Array, Compressor
+from mpicomp.compressors.base import Compressor
 from mpicomp.compressors.blockwise import Blockwise
 from mpicomp.compressors.constants import check_constants
 from mpicomp.compressors.lossless import forwards
 from mpicomp.keys import Key
 from mpicomp.methods.parameters import AUTO_NOISY, Anything, checks_of, is_auto, step_size_of
-from mpicomp.problems.base import Constants, Known, Objective
+from mpicomp.problems.constants import Constants, Known
+from mpicomp.problems.objective import Objective
 
 
 @dataclass
@@ -251,7 +253,10 @@ class Method(ABC):
         return start(self.Worker, x0, self.starts_at_x0)
 
     def senders(self, key: Key) -> Sequence[int]:
-        """The workers that take part in the round of ``key``, increasing, the same on every rank."""
+        """The workers that take part in the round of ``key``, increasing, the same on every rank.
+
+        Draw them from ``key.shared(tag)`` or ``key.of(i).private(tag)``: ranks that differ wait for ever.
+        """
         return range(key.n)
 
     @abstractmethod
@@ -424,7 +429,9 @@ def _in_double_precision(method: str, names: str) -> Iterator[None]:
 def start(record: type, x0: Array, starts_at_x0: tuple[str, ...] = ()) -> Any:
     """Make a ``record``: fields in ``starts_at_x0`` are copies of x0, other fields are 0 with x0's shape.
 
-    A field with a default takes its default.
+    A field with a default takes its default.  Raises ``ConfigError`` if ``record`` is no dataclass.
     """
-    names = [f.name for f in fields(record) if f.default is MISSING]
+    if not is_dataclass(record):
+        raise ConfigError(f"{record.__qualname__} is no dataclass: write @dataclass above it.")
+    names = [f.name for f in fields(record) if f.default is MISSING and f.default_factory is MISSING]
     return record(**{name: x0.copy() if name in starts_at_x0 else np.zeros_like(x0) for name in names})

@@ -9,11 +9,11 @@ from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import integer, number
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Identity, Lossless, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Accumulator, Message
 from mpicomp.methods.parameters import (
@@ -30,7 +30,7 @@ from mpicomp.methods.support.averaging import Each
 from mpicomp.methods.support.coins import TwoPointMethod, share
 from mpicomp.methods.support.estimating import TwoPoints
 from mpicomp.methods.support.variance_theory import balanced_probability, probability, variance
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 _check_distance = number("a distance, from 1e-300 to 1e300", lambda v: 1e-300 <= v <= 1e300)
 

@@ -8,16 +8,17 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.formats import ROUNDING
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import StepSize, ValueFormat
 from mpicomp.methods.support.convexity import require_quadratic
 from mpicomp.methods.support.dense import DenseMethod
 from mpicomp.methods.support.recording import norm
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.compressors import Lossless, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.parameters import RateOrDefault, StepSize
 from mpicomp.methods.support.differences import DifferenceMethod
 from mpicomp.methods.support.estimating import Estimate
 from mpicomp.methods.support.starts import Start
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.compressors import Lossless, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.methods.dcgd import DCGD
 from mpicomp.methods.parameters import StepSize
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.whitening import WhitenedEstimate
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 @dataclass(frozen=True)

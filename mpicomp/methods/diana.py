@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.compressors import Lossless, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, RateOrDefault, StepSize
@@ -16,7 +16,7 @@ from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.shifted import ShiftedMethod
 from mpicomp.methods.support.starts import Start
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.compressors import Lossless, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.methods.diana import DIANA
 from mpicomp.methods.parameters import RateOrTheory, StepSize
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.whitening import WhitenedEstimate
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import check_count
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Lossless
-from mpicomp.compressors.base import Array
 from mpicomp.kernels.lowrank import orthonormal, unit_columns
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
@@ -27,7 +27,8 @@ from mpicomp.methods.parameters import (
 )
 from mpicomp.methods.support.factored import FactoredMethod, joined
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 Rank = Annotated[int | float, Value(check_count)]
 Columns = Annotated[str, Choice(("normalised", "orthonormal"))]

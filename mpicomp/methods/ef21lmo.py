@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.compressors import Contractive, Lossless
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, PartsOfX, PositiveIntegerOrNone, StepSize
@@ -20,7 +20,7 @@ from mpicomp.methods.support.lmo_method import (
     RateOrDecreasing,
 )
 from mpicomp.methods.support.starts import EstimateStart
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Contractive
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, PartsOfX, PositiveIntegerOrNone, StepSize
@@ -24,7 +24,7 @@ from mpicomp.methods.support.lmo_method import (
     lag,
 )
 from mpicomp.methods.support.starts import EstimateStart
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.compressors import Compressor, Contractive, Identity, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import RateOrDefault, StepSize
@@ -16,7 +16,8 @@ from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.shifted import ShiftedMethod
 from mpicomp.methods.support.starts import Start, rate_from
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,17 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.compressors import Compressor, Contractive, Lossless
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import StepSize
 from mpicomp.methods.support.averaging import Each
 from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
 from mpicomp.methods.support.starts import EstimateStart, uplink_from
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

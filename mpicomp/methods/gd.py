@@ -10,7 +10,7 @@ from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import StepSize, ValueFormat
 from mpicomp.methods.support.dense import DenseMethod
 from mpicomp.methods.support.estimating import Estimate, EstimatingMethod
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 @dataclass(frozen=True)

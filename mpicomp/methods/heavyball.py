@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
-from mpicomp.compressors.base import Array
+from mpicomp.base.arrays import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import Curvature, StepSize, ValueFormat
 from mpicomp.methods.support.convexity import curvature, require_quadratic
 from mpicomp.methods.support.dense import DenseMethod
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,16 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Array
 from mpicomp.compressors import Compressor, Identity
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import PositiveInteger, StepSize, ValueFormat
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.line_search import bracket, next_trial
 from mpicomp.methods.support.linear import LinearMethod
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 TRIALS = 20  # of one line search
 

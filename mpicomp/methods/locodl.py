@@ -8,17 +8,18 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import number
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Lossless, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import ProbabilityOrTheory, RateOrDefault, StepSize, Value
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.rates import require_rate
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 _check_mu = number("a number above 0, such as the weight of the penalty", lambda v: 0 < v < inf)
 

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.compressors import Identity, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import ProbabilityOrDefault, RateOrDefault, StepSize
 from mpicomp.methods.support.coins import CoinUplink, share
 from mpicomp.methods.support.own_models import OwnModelMethod
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.compressors import Identity, Lossless, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import CurvatureOrZero, ProbabilityOrDefault, StepSize
 from mpicomp.methods.support.coins import CoinMethod, share
 from mpicomp.methods.support.convexity import curvature
 from mpicomp.methods.support.estimating import Estimate
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

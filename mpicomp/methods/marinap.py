@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.compressors import Identity, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import ProbabilityOrDefault, StepSize
 from mpicomp.methods.support.coins import share
 from mpicomp.methods.support.own_models import OwnModelMethod
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,19 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.checks import number
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.compressors import Absolute, Compressor, Contractive, Identity, Sign
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, Momentum, PositiveInteger, StepSize, Value
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 Eps = Annotated[float, Value(number("a number above 0", lambda v: 0 < v < inf))]
 

@@ -9,17 +9,18 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.checks import number
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Contractive, Identity, Lossless
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key, Stream, cached_draw
 from mpicomp.methods.base import Message, Method, Nothing
 from mpicomp.methods.parameters import BatchSize, PositiveIntegerOrNone, StepSize, Value
 from mpicomp.methods.support.averaging import Each
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 _check_noise = number("the size of the noise, a number from 0 up", lambda v: 0 <= v < inf)
 _check_distance = number("a distance above 0, or None for no such reset", lambda v: 0 < v < inf)

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Lossless
-from mpicomp.compressors.base import Array
 from mpicomp.kernels.lowrank import orthonormal
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
@@ -24,7 +24,8 @@ from mpicomp.methods.parameters import (
 )
 from mpicomp.methods.support.factored import FactoredMethod
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.checks import number
 from mpicomp.compressors import Contractive, Identity, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.parameters import CurvatureOrZero, ProbabilityOrDefault, RateOrDefault, StepSize, Value
@@ -18,7 +18,8 @@ from mpicomp.methods.support.averaging import Means, means
 from mpicomp.methods.support.convexity import require_convex
 from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.twodirection_rates import Plan, plan, practical, rates, theory
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 _NOTHING = np.empty(0, np.uint8)
 _check_weight = number("the weight of the downlink, a number from 0 to 1", lambda v: 0 <= v <= 1)

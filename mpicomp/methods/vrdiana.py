@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.compressors import Lossless, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, RateOrDefault, StepSize
@@ -17,7 +17,8 @@ from mpicomp.methods.support.shifted import ShiftedMethod
 from mpicomp.methods.support.starts import Start
 from mpicomp.methods.support.stochastic import batch_size, gradient
 from mpicomp.methods.support.variance_theory import probability, require_constant, variance
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from mpicomp.methods.parameters import BatchSize, ProbabilityOrTheory, StepSize
 from mpicomp.methods.support.batch_theory import require_bounded_variance
 from mpicomp.methods.support.coins import TwoPointMethod, share
 from mpicomp.methods.support.variance_theory import balanced_probability, probability, variance
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 from mpicomp.base.lazy import Table, importing
-from mpicomp.problems.base import Constants as Constants
-from mpicomp.problems.base import FiniteSum as FiniteSum
-from mpicomp.problems.base import Objective as Objective
 from mpicomp.problems.base import Problem as Problem
+from mpicomp.problems.constants import Constants as Constants
+from mpicomp.problems.objective import FiniteSum as FiniteSum
+from mpicomp.problems.objective import Objective as Objective
 
 if TYPE_CHECKING:
     from mpicomp.problems.attacked import Attacked as Attacked

@@ -10,11 +10,14 @@ from typing import ClassVar, Self
 import numpy as np
 import scipy
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import check_choice, check_positive_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
 from mpicomp.keys import Stream
-from mpicomp.problems.base import Array, Constants, Objective, Problem, Wrapped
+from mpicomp.problems.base import Problem, Wrapped
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 ATTACKS = ("sign_flip", "ipm", "alie")
 

@@ -9,14 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Indices
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.checks import as_seed, check_at_least, check_nonnegative
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Part, Parts
 from mpicomp.data import ClassRows, Images, as_name, load_images, rows_of, shard_sizes
 from mpicomp.keys import Key
-from mpicomp.problems.base import Array, FiniteSum, Problem
+from mpicomp.problems.base import Problem
+from mpicomp.problems.objective import FiniteSum
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ from math import sqrt
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Stream
-from mpicomp.problems.base import Array, Constants
 from mpicomp.problems.checked import Checked, Point, length
+from mpicomp.problems.constants import Constants
 
 SIGMAS = 6  # standard errors by which a mean may be off
 DRAWN = 16  # samples of a batch, of an objective that draws new ones each time

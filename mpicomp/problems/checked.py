@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.given_arrays import refuse_mask
 from mpicomp.base.units import one_line
 from mpicomp.keys import Stream
-from mpicomp.problems.base import Array, Objective
+from mpicomp.problems.objective import Objective
 
 NOISE = 10  # units in the last place by which a value may be off, or a gradient in length
 

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import DataError
 from mpicomp.data import ClassRows, Images, Split, load_images, rows_of, shard_sizes
 from mpicomp.data.own import OWN
-from mpicomp.problems.base import Array, Problem
+from mpicomp.problems.base import Problem
 from mpicomp.problems.held_data import hold_data
 
 Labels = NDArray[np.uint8] | NDArray[np.int64]

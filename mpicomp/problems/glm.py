@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from mpicomp.base.checks import check_nonnegative
 from mpicomp.base.errors import ConfigError
 from mpicomp.data import Dataset, Split, load_dataset, own_dataset, rows_of, shard_sizes
-from mpicomp.problems.base import Constants, Problem
+from mpicomp.problems.base import Problem
+from mpicomp.problems.constants import Constants
 from mpicomp.problems.held_data import hold_data
 from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import BOUNDED, LOGISTIC, SIGMOID_SQUARED, SQUARE, Scalar

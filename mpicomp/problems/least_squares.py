@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Indices
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.base.blas import one_thread
 from mpicomp.base.errors import DataError
 from mpicomp.data import Dataset, Split, has_real_targets, rows_of
 from mpicomp.data.cache import remember
-from mpicomp.problems.base import Array, Constants
+from mpicomp.problems.constants import Constants
 from mpicomp.problems.glm import RidgeProblem
 from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import SQUARED_MARGIN

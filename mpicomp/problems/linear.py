@@ -6,8 +6,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Indices
-from mpicomp.problems.base import Array, FiniteSum
+from mpicomp.base.arrays import Array, Indices
+from mpicomp.problems.objective import FiniteSum
 from mpicomp.problems.scalars import Scalar
 
 

@@ -10,14 +10,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Indices
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.checks import as_seed, check_at_least
 from mpicomp.base.errors import DataError, unknown
 from mpicomp.base.parts import Part, Parts
 from mpicomp.keys import Key
-from mpicomp.problems.base import Array, FiniteSum
 from mpicomp.problems.dense import Classification, Labels, cross_entropy
+from mpicomp.problems.objective import FiniteSum
 
 
 @dataclass(frozen=True)

@@ -8,22 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import as_integer, as_seed
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
 from mpicomp.keys import Key, Stream
-from mpicomp.problems.base import (
-    Array,
-    Constants,
-    NoConstants,
-    Problem,
-    constants_of,
-    fingerprint_of,
-    objective_of,
-    parts_of,
-)
+from mpicomp.problems.base import Problem, constants_of, fingerprint_of, objective_of, parts_of
 from mpicomp.problems.batch_means import check_batches
 from mpicomp.problems.checked import Checked, Point, length, unit
+from mpicomp.problems.constants import Constants, NoConstants
 from mpicomp.problems.differences import check_slopes
 from mpicomp.problems.refuting import check_mean, check_worker
 

@@ -10,11 +10,14 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.blas import one_thread
 from mpicomp.base.checks import as_seed, check_at_least, check_nonnegative, check_positive
 from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Key
-from mpicomp.problems.base import Array, Constants, Objective, Problem
+from mpicomp.problems.base import Problem
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import scipy
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
-from mpicomp.problems.base import ROUNDING, Array, Constants
 from mpicomp.problems.checked import NOISE, Checked, Point, length, unit
+from mpicomp.problems.constants import ROUNDING, Constants
 
 TURNS = 8  # gradients in which a direction of the steepest change is sought
 NEAR = 0.01  # the distance of the points compared, in the scale of x

@@ -7,10 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import as_seed, check_at_least, check_nonnegative, check_positive
 from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Key
-from mpicomp.problems.base import Array, Constants, Objective, Problem
+from mpicomp.problems.base import Problem
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 @dataclass(frozen=True)

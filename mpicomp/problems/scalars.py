@@ -10,7 +10,7 @@ import numpy as np
 import scipy
 
 from mpicomp import kernels
-from mpicomp.problems.base import Array
+from mpicomp.base.arrays import Array
 
 
 def expit(t: Array) -> Array:

@@ -14,7 +14,7 @@ from mpicomp.base.blas import one_thread
 from mpicomp.base.errors import DataError
 from mpicomp.data import Dataset, Split, rows_of
 from mpicomp.data.cache import remember
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 LEAST = 1e-70  # the largest feature at least: its fourth power is a normal number, with all digits
 DENSE = 1000  # matrices up to this order are diagonalised; Lanczos finds the top eigenvalue of larger ones

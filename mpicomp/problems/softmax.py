@@ -9,14 +9,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Indices
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.base.blas import one_thread_for_good
 from mpicomp.base.checks import check_nonnegative
 from mpicomp.base.errors import unknown
 from mpicomp.base.parts import Part, Parts
 from mpicomp.data.cache import remember
-from mpicomp.problems.base import Array, Constants, FiniteSum
+from mpicomp.problems.constants import Constants
 from mpicomp.problems.dense import Classification, Labels, cross_entropy
+from mpicomp.problems.objective import FiniteSum
 from mpicomp.problems.scalars import BOUNDED, SQUARE, Scalar
 from mpicomp.problems.smoothness import Spectrum, bounds, dense_spectrum
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from mpicomp.base.checks import runs_later
 from mpicomp.base.errors import ConfigError
-from mpicomp.runtime.record import Row
+from mpicomp.runtime.rows import Row
 
 PATIENCE = 0.5  # seconds: shorter work shows no bar
 APART = 0.1  # seconds from one change to the next

@@ -18,10 +18,10 @@ from pathlib import Path
 from time import time
 from typing import Any
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import as_path, is_file, os_errors_as
-from mpicomp.compressors.base import Array
-from mpicomp.runtime.record import Row
+from mpicomp.runtime.rows import Row
 from mpicomp.runtime.session import Callback, check_callback, is_true
 
 _ROW = b'{"round"'  # how a row begins in a file of ``JSONLines``

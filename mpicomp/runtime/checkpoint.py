@@ -162,8 +162,13 @@ def difference(theirs: Mapping[str, Any], config: dict[str, str]) -> str | None:
 
 def remedy(field: str, there: str | None) -> str:
     """Advice if a saved state has another value, ``there``, of the configuration's ``field``."""
-    if field == "problem" and there is not None and " at 0x" in there:
-        return " Such a text differs in each program: make the class a dataclass, whose text has its fields."
+    if not isinstance(there, str):
+        return ""
+    if " at 0x" in there:
+        return (
+            " Such a text differs in each program: make the class a dataclass, whose text has its fields, "
+            "and keep functions out of these."
+        )
     if field != "workers":
         return ""
     return f" Give workers={there}, which any number of ranks can host, or start as many ranks as before."

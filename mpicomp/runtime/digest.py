@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import numpy as np
 
-from mpicomp.compressors.base import Array
+from mpicomp.base.arrays import Array
 
 _INLINE = 1 << 16  # bytes: below, handing the work to a thread costs more than hashing
 

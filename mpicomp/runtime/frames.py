@@ -7,7 +7,7 @@ from dataclasses import astuple, fields
 from typing import TYPE_CHECKING, Any
 
 from mpicomp.base.extras import needed_by
-from mpicomp.runtime.record import Row
+from mpicomp.runtime.rows import Row
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mpicomp.base.html import html_table
 from mpicomp.base.units import human_bytes
-from mpicomp.runtime.record import Row
+from mpicomp.runtime.rows import Row
 
 HEADER = ("rounds", "f", "|∇f|²", "bytes up", "bytes down", "seconds")
 LONGEST = 200  # characters of a text that are shown

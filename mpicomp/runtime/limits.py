@@ -10,7 +10,7 @@ from numbers import Integral, Real
 from mpicomp.base.checks import as_integer
 from mpicomp.base.errors import ConfigError
 from mpicomp.runtime.observation import Observation
-from mpicomp.runtime.record import Row
+from mpicomp.runtime.rows import Row
 from mpicomp.runtime.settings import setting
 
 

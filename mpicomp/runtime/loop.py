@@ -16,15 +16,16 @@ from numpy.typing import NDArray
 from mpicomp import kernels
 from mpicomp.averaging import Root
 from mpicomp.averaging.ledger import Ledger
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.given_arrays import as_array, refuse_nonfinite
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.scattering import ScatteringMethod
-from mpicomp.problems.base import Objective, Problem, constants_of, objective_of, parts_of
+from mpicomp.problems.base import Problem, constants_of, objective_of, parts_of
+from mpicomp.problems.objective import Objective
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.digest import Digest
 from mpicomp.runtime.measure import Measured, Measurement, is_float, measure

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.clock import Clock
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.given_arrays import readable, refuse_mask
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Stream
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 from mpicomp.transports import Transport
 
 

@@ -1,4 +1,4 @@
-"""Watch the steps of a method of one's own: which records they change, and which arrays they put there.
+"""Watch the steps of a method of one's own: who sends and what, which records they change, and how.
 
 These mistakes would show late or never.  A replica that a worker's step has changed differs between ranks,
 and in one process it is changed once for each worker.
@@ -10,15 +10,17 @@ share, on ranks of their own.  So the field gets a copy.  The same holds for wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
+from mpicomp.base.units import one_line
 from mpicomp.methods.base import Method
 
 
@@ -66,3 +68,33 @@ def separate(records: Iterable[Any]) -> None:
             value = getattr(record, f.name)
             if isinstance(value, np.ndarray) or kernels.on_device(value):
                 object.__setattr__(record, f.name, value.copy())
+
+
+def check_senders(method: Method, senders: Any, n: int) -> None:
+    """Raise ``ConfigError`` unless ``senders``, of a round, are workers out of n in increasing order.
+
+    The transports read them several times, and match messages by them.
+    """
+    if not _are_workers(senders, n):
+        raise ConfigError(
+            f"{type(method).__name__}.senders gives {one_line(senders)}; expected a list of the workers that "
+            f"take part, increasing, from 0 to {n - 1}, as in [i for i in range(key.n) if ..]."
+        )
+
+
+def _are_workers(senders: Any, n: int) -> bool:
+    if not isinstance(senders, Sequence) and np.ndim(senders) != 1:
+        return False
+    numbers = [-1, *senders, n]
+    whole = all(isinstance(i, int | np.integer) and not isinstance(i, bool) for i in numbers)
+    return whole and all(i < j for i, j in pairwise(numbers))
+
+
+def check_up(method: Method, up: Any) -> None:
+    """Raise ``ConfigError`` unless ``up``, which a worker's step has returned, is the method's record."""
+    if not isinstance(up, method.Up):
+        name = type(method).__name__
+        raise ConfigError(
+            f"{name}.worker_step returns {one_line(up)}; expected {method.Up.__name__}(..), the record "
+            f"{name}.Up."
+        )

@@ -9,12 +9,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.checks import as_integer, as_seed
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
 from mpicomp.base.units import one_line
-from mpicomp.compressors.base import Array, Compressor, Sum, Support
+from mpicomp.compressors.base import Compressor, Sum, Support
 from mpicomp.keys import Key
 from mpicomp.methods import Method
 from mpicomp.problems import Problem, Quadratics

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from mpicomp import kernels
 from mpicomp.averaging.ledger import Ledger
-from mpicomp.compressors.base import Array
+from mpicomp.base.arrays import Array
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem
 from mpicomp.runtime import plotting
 from mpicomp.runtime.audit import Verified
 from mpicomp.runtime.frames import frame
 from mpicomp.runtime.glance import on, on_in_full, run_html, run_line
-from mpicomp.runtime.record import Row
+from mpicomp.runtime.rows import Row
 from mpicomp.runtime.session import Session
 
 if TYPE_CHECKING:

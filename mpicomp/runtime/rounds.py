@@ -13,18 +13,18 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.averaging import averaging
 from mpicomp.averaging.ledger import Ledger
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.errors import ConfigError, DivergedError, MessageError, MpicompError
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.methods.support.auto_step import with_auto_step
 from mpicomp.methods.support.scattering import ScatteringMethod
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.kept import Kept
-from mpicomp.runtime.own_methods import apart, separate, unchanged
+from mpicomp.runtime.own_methods import apart, check_senders, check_up, separate, unchanged
 from mpicomp.transports import Transport
 
 Update = Callable[[Any, Any, Any, Key], None]  # (method, replica, broadcast, key); changes the replica
@@ -94,6 +94,8 @@ class Rounds:
         t = self.transport
         t.activity = name
         senders = self.running.senders(key)
+        if self.method.of_ones_own:
+            check_senders(self.method, senders, key.n)
         step, receive = partial(self._worker_step, key), partial(self._receive, key, name)
         with self._apart(*self.averaging.states().values()):
             broadcast, size, stop = self.averaging.play(step, receive, senders, self.replica, key)
@@ -138,12 +140,15 @@ class Rounds:
         watch = unchanged(self.replica, self.method) if self.method.of_ones_own else nullcontext()
         try:
             with watch, self._apart(self.workers[i]):
-                return self.running.worker_step(self.workers[i], self.replica, self.objectives[i], key.of(i))
+                up = self.running.worker_step(self.workers[i], self.replica, self.objectives[i], key.of(i))
         except DivergedError as error:
             raise DivergedError(f"worker {self.books.original_ids[i]}: {error}") from None
         except MessageError as error:  # of its own message, which an error feedback decodes
             error.worker = i
             raise
+        if self.method.of_ones_own:
+            check_up(self.running, up)
+        return up
 
     def _receive(self, key: Key, name: str, i: int, message: Bytes) -> None:
         """Give the hosted worker i the server's ``message`` to it alone, in the round of ``key``."""

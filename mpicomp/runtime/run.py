@@ -5,19 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import as_integer, as_seed, as_switch, as_workers
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, keeping
 from mpicomp.base.files import as_path_or_none
 from mpicomp.base.given_arrays import as_array
 from mpicomp.base.units import one_line
-from mpicomp.compressors.base import Array
 from mpicomp.kernels.threads import threads
 from mpicomp.keys import clear_cached_draws
 from mpicomp.methods.base import Method
@@ -31,8 +31,8 @@ from mpicomp.runtime.loop import Loop
 from mpicomp.runtime.observation import Observation
 from mpicomp.runtime.placement import Placement
 from mpicomp.runtime.preparation import load_kernels
-from mpicomp.runtime.record import Row
 from mpicomp.runtime.result import Run, result_of
+from mpicomp.runtime.rows import Row
 from mpicomp.runtime.session import Callback, Session, check_callback
 from mpicomp.runtime.signals import stop_on_signals
 from mpicomp.text.config import as_method, as_problem
@@ -133,8 +133,9 @@ def run(
     transport         the transport to use, for ``workers`` workers; it is not closed.  None: make one
 
     An interrupt (Ctrl-C, or a notebook's stop button) ends the run after the current round; the call returns
-    the run so far, with status "interrupted".  A second interrupt, for a gradient that hangs, raises
-    ``Interrupted`` at once: a ``KeyboardInterrupt`` whose ``so_far`` is the list of rows.
+    the run so far, with status "interrupted".  After the last round it changes the status alone, not the
+    record, which is of a whole run.  A second interrupt, for a gradient that hangs, raises ``Interrupted`` at
+    once: a ``KeyboardInterrupt`` whose ``so_far`` is the list of rows.
     SIGTERM, SIGHUP and SIGUSR1 also end the run after the current round, with its record in ``out``, and then
     act on the process, on all ranks: the caller's handler is called or, without one, the default action is
     taken.  In one process before the first round, an interrupt, SIGTERM and SIGHUP act at once.
@@ -196,11 +197,11 @@ def run(
                 result = result_of(session, problem, status, audit.check() if audit else None)
                 session.save()
                 t.raise_on_all(lambda: session.conclude(result.summary()))
-                if status == "interrupted":
-                    asked.agree(t)
-                return result
+                asked.agree(t)  # perhaps a rank was asked after the last round: the record is of a whole run
+                return result if asked.number is None else replace(result, status="interrupted")
             except DivergedError as error:
                 error.so_far = t.ask_server(lambda: session.recorder.rows)
+                asked.agree(t)
                 raise
             finally:
                 session.recorder.close()

@@ -15,21 +15,23 @@ from typing import Any
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import runs_later
 from mpicomp.base.errors import ConfigError, DivergedError, MpicompError, RecordError
 from mpicomp.base.given_arrays import in_full
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.problems.base import Problem, fingerprint_of
 from mpicomp.runtime import checkpoint
 from mpicomp.runtime.alike import has_ones_own
+from mpicomp.runtime.facts import describe_machine, read_summary
 from mpicomp.runtime.generations import Checks, is_count
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.loop import Loop
 from mpicomp.runtime.measure import Measurement
 from mpicomp.runtime.observation import FULL, Observation
-from mpicomp.runtime.record import Recorder, Row, describe_machine, read_summary
+from mpicomp.runtime.record import Recorder
+from mpicomp.runtime.rows import Row
 from mpicomp.text.own_classes import code_of
 
 GROWTH = 1e12  # diverged if |∇f|² > GROWTH * max(1, mean |∇f_i(x⁰)|²)

@@ -22,6 +22,7 @@ from time import monotonic, sleep
 from types import FrameType
 from typing import Any
 
+from mpicomp.base.errors import DivergedError, Interrupted
 from mpicomp.transports import Transport
 
 _TOGETHER = 0.2  # seconds: `timeout` signals its command, and then the process group that the command is in
@@ -88,6 +89,11 @@ class Asked:
         known = transport.ask_server(lambda: [n for n in told or [] if isinstance(n, int)])
         self.number = min(known, key=lambda n: n == signal.SIGINT, default=None)
 
+    @property
+    def is_raised_again(self) -> bool:
+        """Whether the script hears of the signal itself after the run; else the run has to tell it."""
+        return self.number not in (None, signal.SIGINT) and not _in_command
+
 
 def _act_as_before(number: int, handler: Any) -> None:
     """Let a signal do what ``handler`` does.
@@ -103,8 +109,9 @@ def stop_on_signals(transport: Transport) -> Iterator[Asked]:
     """In the ``with`` block, a signal to this rank ends the run on all ranks after the same round.
 
     A second request to end takes that signal's default action at once; SIGUSR1 never does.  In a script, a
-    signal other than SIGINT is raised again at the end of the block.  In one process that has not ``begun``,
-    a request does at once what it does outside of the block.
+    signal other than SIGINT is raised again at the end of the block.  Where it is not, ``Interrupted`` takes
+    the place of a ``DivergedError``.  In one process that has not ``begun``, a request does at once what it
+    does outside of the block.
     """
     asked = Asked()
     if threading.current_thread() is not threading.main_thread():
@@ -135,11 +142,15 @@ def stop_on_signals(transport: Transport) -> Iterator[Asked]:
     transport.stop |= bool(_early)
     try:
         yield asked
+    except DivergedError as error:  # raised on all ranks
+        if asked.number is not None and not asked.is_raised_again:
+            raise Interrupted(error.so_far or []) from error  # else nobody would hear of the request
+        raise
     finally:
         requests.outlast()
         for s, handler in before.items():
             signal.signal(s, handler)
-        if asked.number not in (None, signal.SIGINT) and not _in_command:
+        if asked.number is not None and asked.is_raised_again:
             _pass_on(signal.Signals(asked.number), transport.is_server)
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import nn
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import as_integer, as_seed
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors.base import Array
 from mpicomp.loops.aggregator import Aggregator
 from mpicomp.torch.tensors import Tensors
 

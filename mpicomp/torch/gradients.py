@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from mpicomp.averaging.ledger import Ledger
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.units import shortened
-from mpicomp.compressors.base import Array
 from mpicomp.loops.aggregator import Aggregator
 from mpicomp.torch.alike import numbered
 from mpicomp.torch.buffers import Buffers
@@ -207,26 +207,31 @@ class Gradients(Comparing):
 
     def _aggregate(self, gradient: Any, at: Array | None) -> bool:
         aggregator = self.aggregator if self._begun or self._whole is None else self._whole
-        unused = self._meet(aggregator)
-        try:
-            if self.aggregator.one_each:
-                gradient = next(iter(gradient.values()), None)  # none on a rank that is the server only
-            with aggregator.holding([self._tensors.slices[j] for j in unused]) if unused else nullcontext():
-                estimate = aggregator(gradient, at)
-        except DivergedError:
-            # GradScaler takes what is not finite for a scale too large; a step that ended half-way is lost.
-            if not (hasattr(self, "grad_scale") and aggregator.sound):
-                raise
-            estimate = None
-            aggregator.skipped += 1
-        self._brought.clear()
-        self._lacking.clear()
-        self.buffers.step()
+        with aggregator.together():
+            unused = self._meet(aggregator)
+            estimate = self._estimate(aggregator, gradient, at, unused)
+            self._brought.clear()
+            self._lacking.clear()
+            self.buffers.step()
         if estimate is not None:
             self._tensors.set_gradients(estimate, self._tensors.frozen().union(unused))
         self._ready = estimate is not None
         self._outside.note()
         return self._ready
+
+    def _estimate(self, aggregator: Aggregator, gradient: Any, at: Array | None, unused: list[int]) -> Any:
+        """The estimate of the mean of the gradients; None if the step is left out."""
+        try:
+            if self.aggregator.one_each:
+                gradient = next(iter(gradient.values()), None)  # none on a rank that is the server only
+            with aggregator.holding([self._tensors.slices[j] for j in unused]) if unused else nullcontext():
+                return aggregator(gradient, at)
+        except DivergedError:
+            # GradScaler takes what is not finite for a scale too large; a step that ended half-way is lost.
+            if not (hasattr(self, "grad_scale") and aggregator.sound):
+                raise
+            aggregator.skipped += 1
+            return None
 
     def _meet(self, aggregator: Aggregator) -> list[int]:
         """Begin a step on all ranks: the numbers of the parameters that no worker has used, with p.grad None.

@@ -9,9 +9,9 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.program import level_of_program
-from mpicomp.compressors.base import Array
 from mpicomp.loops.aggregator import Aggregator
 from mpicomp.torch.tensors import Tensors
 

@@ -53,7 +53,7 @@ def check_kind(state: Any, inner: Optimizer) -> None:
         )
     try:
         there = [len(group["params"]) for group in state["inner"]["param_groups"]]
-    except (TypeError, KeyError):
+    except Exception:  # of what is no list or dict, such as an array
         raise ConfigError(f"inner of the state, {one_line(state['inner'])}, is of no optimiser.") from None
     here = [len(group["params"]) for group in inner.param_groups]
     if there != here:

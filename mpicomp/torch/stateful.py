@@ -71,7 +71,7 @@ class Stateful(Steps):
         def take() -> None:
             check_kind(state_dict, self.inner)
             first = own[0]
-            if not isinstance(first, dict) or first.get("config.sync_every") != str(self.sync_every):
+            if not isinstance(first, dict) or str(first.get("config.sync_every")) != str(self.sync_every):
                 return  # which ``restore`` refuses by name
             check_local(state_dict, self._tensors, self.sync_every > 1)
             for name, one in optimisers.items():

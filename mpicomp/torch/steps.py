@@ -124,7 +124,8 @@ class Steps(Gradients):
         if self.local.exchange():
             if self.hosted:
                 self.buffers.collect(self.hosted.start)
-            self.buffers.step()
+            with self.aggregator.together(told=True):
+                self.buffers.step()
 
     def common(self) -> AbstractContextManager[None]:
         """In the ``with`` block the model has the parameters that all ranks have in common::

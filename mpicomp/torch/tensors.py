@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.base.parts import Part, Parts
-from mpicomp.compressors.base import Array
 from mpicomp.loops.packing import Packing
 from mpicomp.torch.alike import memory, settings
 from mpicomp.torch.content import is_plain, kind

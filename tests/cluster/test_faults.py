@@ -17,7 +17,7 @@ from mpicomp import MARINA, PermK
 from mpicomp.base.errors import RecordError
 from mpicomp.lab.bench.hosts import AGENT, CONTROL, MESSAGES, Hosts, why_not
 from mpicomp.problems import Quadratics
-from mpicomp.runtime.record import read_rows
+from mpicomp.runtime.rows import read_rows
 from mpicomp.text.config import parse_method, parse_problem
 from tests.support.fault_injection import METHODS, Strike, check_resumed, expect_gone, struck
 from tests.support.launching import LIMIT

@@ -59,7 +59,7 @@ from mpicomp.compressors import (
 )
 from mpicomp.keys import Key
 from mpicomp.lab.experiment.run_tables import summary_table
-from mpicomp.runtime.record import read_rows
+from mpicomp.runtime.rows import read_rows
 from tests.support.running import N, run
 from tests.support.sampling import KEY
 from tests.support.trajectories import PLACES, start

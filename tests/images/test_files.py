@@ -42,6 +42,13 @@ def test_what_was_written_is_read(tmp_path):
     assert np.array_equal(read_images(str(tmp_path / "colour.npy"))[0].pixels, COLOUR.pixels)
 
 
+def test_a_path_may_be_a_path_or_a_text(tmp_path):
+    """A path of an IDX file raised a TypeError, a text as output an AttributeError."""
+    for name in ("some.idx", "some.npy", "folder"):
+        assert write_images([GREY], str(tmp_path / name))[0].is_relative_to(tmp_path / name)
+        assert np.array_equal(read_images(tmp_path / name)[0].pixels, GREY.pixels)
+
+
 def test_a_folder_has_a_stack_for_each_shape(tmp_path):
     written = write_images([GREY, COLOUR], tmp_path)
     assert sorted(p.name for p in written) == ["000000.png", "000001.png", "000002.png", "a.png", "b.png"]

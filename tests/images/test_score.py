@@ -55,6 +55,13 @@ def test_the_pooled_gaussian_is_the_normal_density():
         pooled_gaussian(training[:1])
 
 
+def test_the_pooled_gaussian_takes_a_path(tmp_path):
+    """It was taken for an array: "images of type object and shape ()"."""
+    np.save(tmp_path / "some.npy", images := pictures(4, 8, 9))
+    of_file, of_array = (pooled_gaussian(one)(images) for one in (tmp_path / "some.npy", images))
+    assert np.array_equal(of_file, of_array)
+
+
 def test_the_pooled_gaussian_takes_no_images_of_another_scale():
     """Floats from 0 to 1 were divided by 255 again: all scores were wrong, without a word."""
     images = pictures(4, 8, 9)

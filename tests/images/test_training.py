@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pytest
 
 import mpicomp
-from mpicomp import EF21SGDM, TopK
+from mpicomp import EF21SGDM, GD, TopK
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.images import ImageModel, train
 from mpicomp.images.full_images import FullImages
@@ -41,6 +43,57 @@ def test_each_stage_starts_where_the_one_before_ended(problem, tmp_path):
     assert [mpicomp.load(tmp_path / f"stage-{k}").rows[-1].round for k in (1, 2)] == [8, 5]
 
 
+@pytest.mark.parametrize("stopped", [3, 8, 11])
+def test_a_training_that_was_interrupted_is_resumed_bit_for_bit(stopped, tmp_path):
+    """Within a stage, at its end, and within the next; then a second time, when it is complete."""
+    problem = LocalImages("digits", hidden=3)
+    settings = {"method": METHOD, "stages": STAGES, "workers": 3, "seed": 5}
+    whole = train(problem, **settings, out=tmp_path / "whole")
+
+    def interrupt(round, row):
+        if round == stopped:
+            signal.raise_signal(signal.SIGINT)
+
+    cut = train(problem, **settings, out=tmp_path / "cut", progress=interrupt)
+    assert cut.interrupted and not (tmp_path / "cut/model.npz").exists()
+    with pytest.raises(RecordError, match="stage-1 is already there"):
+        train(problem, **settings, out=tmp_path / "cut")
+    for resume in (True, None):
+        found = train(problem, **settings, out=tmp_path / "cut", resume=resume)
+        assert (found.value, found.up_bytes, found.down_bytes) == (
+            whole.value,
+            whole.up_bytes,
+            whole.down_bytes,
+        )
+        assert found.model.x.tobytes() == whole.model.x.tobytes() and not found.interrupted
+        assert ImageModel.load(tmp_path / "cut").x.tobytes() == whole.model.x.tobytes()
+
+
+def test_resumed_with_more_rounds_the_last_stage_goes_on_and_its_model_is_written(tmp_path):
+    problem = LocalImages("digits", hidden=3)
+    train(problem, METHOD, STAGES, workers=2, out=tmp_path / "longer")
+    longer = (STAGES[0], (STAGES[1][0], STAGES[1][1] + 4))
+    found = train(problem, METHOD, longer, workers=2, out=tmp_path / "longer", resume=True)
+    at_once = train(problem, METHOD, longer, workers=2, out=tmp_path / "at once")
+    assert found.model.x.tobytes() == at_once.model.x.tobytes()
+    assert ImageModel.load(tmp_path / "longer").x.tobytes() == at_once.model.x.tobytes()
+    with pytest.raises(RecordError, match=r"other"):
+        train(problem, METHOD, ((0.5, 8), STAGES[1]), workers=2, out=tmp_path / "longer", resume=True)
+
+
+def test_a_training_is_resumed_only_where_there_is_one(tmp_path):
+    problem = LocalImages(np.zeros((3, 4, 4), dtype=np.uint8), hidden=2)
+    settings = {"method": METHOD, "stages": STAGES, "workers": 1}
+    with pytest.raises(RecordError, match="holds no run to resume"):
+        train(problem, **settings, out=tmp_path / "none", resume=True)
+    with pytest.raises(ConfigError, match="resume needs the folder"):
+        train(problem, **settings, resume=True)
+    (tmp_path / "model.npz").write_text("mine")
+    with pytest.raises(RecordError, match=r"model.npz is already there"):
+        train(problem, **settings, out=tmp_path, resume=None)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.npz"]
+
+
 def test_on_two_ranks_the_model_is_the_same(tmp_path):
     text = "ef21sgdm(C=topk(k=0.05), gamma=1, eta=0.1, batch=16)"
     for ranks in ("1", "2"):
@@ -51,6 +104,11 @@ def test_on_two_ranks_the_model_is_the_same(tmp_path):
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("bits a pixel on training pixels") == 1
     assert np.array_equal(*(ImageModel.load(tmp_path / ranks).x for ranks in ("1", "2")))
+    again = command(
+        *("images", "train", "digits", "--hidden", "3", "--method", text, "--stages", "1:6,0.5:3"),
+        *("--resume", "--out", str(tmp_path / "2")),
+    )
+    assert (again.returncode, again.stdout) == (0, done.stdout)
 
 
 def test_the_recipes_are_those_of_each_kind():
@@ -66,6 +124,15 @@ def test_stages_that_are_none_are_refused():
         assert done.returncode == 2 and "such as 1:5000" in done.stderr
     with pytest.raises(ConfigError, match="rounds"):
         train(LocalImages("digits", hidden=3), METHOD, ((1.0, 0),))
+
+
+def test_a_method_may_be_a_text_and_a_problem_is_one_of_images():
+    """The text raised an AttributeError, another problem a StopIteration."""
+    problem = LocalImages(np.zeros((3, 4, 4), dtype=np.uint8), hidden=2)
+    of_text, of_method = (train(problem, given, [(1.0, 1)], workers=1) for given in ("gd", GD()))
+    assert np.array_equal(of_text.model.x, of_method.model.x)
+    with pytest.raises(ConfigError, match="the problem is 3; allowed: a LocalImages or a FullImages"):
+        train(3, "gd", [(1.0, 1)])
 
 
 @pytest.mark.parametrize("last", [(0.0, 5), (0.3, 0), (float("nan"), 5)])

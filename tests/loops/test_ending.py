@@ -74,6 +74,20 @@ def test_a_function_that_raises_in_mid_round_ends_its_step_half_way():
         go(0)
 
 
+def test_an_interrupt_after_the_round_ends_its_step_half_way(monkeypatch):
+    """The next step drew with the key of the round that was over."""
+    agg = Aggregator(EF21(TopK(k=2)), np.zeros(D), workers=N)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(EF21, "ends_step", interrupt)
+        agg(gradients(0))
+    with pytest.raises(MpicompError, match=r"step 0 has ended half-way.*\(KeyboardInterrupt\)"):
+        agg(gradients(0))
+
+
 def test_a_state_of_another_training_is_not_replaced(tmp_path):
     def make():
         return Aggregator(EF21(TopK(k=2)), np.zeros(D), workers=N)

@@ -11,6 +11,7 @@ from tests.support.launching import mpirun, no_counter
 
 JOB = ("-m", "tests.loops.job")
 ONE, TWO = (f"Aggregator {number} (EF21SGDM, d = 8)" for number in (1, 2))
+LEFT = "rank 1 has left"
 
 
 @cache
@@ -154,6 +155,10 @@ def test_one_decision_about_a_gradient_that_is_not_finite():
             "rank 1 has left step 2 half-way by an error of the program's own, KeyError",
         ),
         ("hides_all_errors", "rank 1 has left step 2 half-way by an error of the program's"),
+        ("interrupted telling", f"{LEFT} a call at step 2 half-way by an error of the program's own, Key"),
+        ("interrupted checking", f"{LEFT} a call at step 2 half-way by an error of the program's own, Key"),
+        ("interrupted ending", f"{LEFT} step 2 half-way by an error of the program's own, KeyboardInt"),
+        ("interrupted starting", f"{LEFT} a call at step 3 half-way by an error of the program's own, Key"),
         ("own_hook", "own logger: the user's own error"),
         ("wrapped_hook", "own logger: the user's own error"),
         ("wrapped_hook", "RuntimeError: the user's own error"),

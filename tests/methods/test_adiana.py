@@ -14,7 +14,7 @@ from mpicomp.compressors import Identity, Lazy, Lossless, Natural, PermK, RandK
 from mpicomp.keys import Key
 from mpicomp.methods import ADIANA
 from mpicomp.methods.adiana import PARAMETERS
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 from tests.reference.adiana import adiana, convex, original, refined
 from tests.support.trajectories import (
     BY_HAND,

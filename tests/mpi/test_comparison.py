@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import asdict
 from hashlib import sha256
 
 import pytest
 
+from mpicomp import Interrupted
 from mpicomp.lab.experiment import compare as comparing
 from mpicomp.lab.experiment.compare import compare
 from mpicomp.lab.experiment.results import Comparison
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.runtime import placement
+from mpicomp.runtime.result import result_of
 from mpicomp.transports.launcher import launched_rank, launched_ranks
 from mpicomp.transports.local import Local
 
@@ -78,3 +81,24 @@ def test_a_comparison_is_the_same_here_and_in_one_process(tmp_path, monkeypatch)
         assert {o.summary["ranks"] for o in alone.outcomes if o.label == "GD"} == {1}
         digests.add(content(alone))
     assert len(set().union(*MPI.COMM_WORLD.allgather(digests))) == 1
+
+
+def test_an_interrupt_that_one_rank_receives_after_the_last_round_ends_the_comparison_on_all(
+    tmp_path, monkeypatch
+):
+    from mpi4py import MPI
+
+    suite, folder = parse_suite(SUITE), MPI.COMM_WORLD.bcast(tmp_path / "here")
+
+    def interrupted(*run):
+        if launched_rank() == launched_ranks() - 1:
+            signal.raise_signal(signal.SIGINT)
+        return result_of(*run)
+
+    monkeypatch.setattr("mpicomp.runtime.run.result_of", interrupted)
+    with pytest.raises(Interrupted) as caught:
+        compare(suite, folder)
+    assert len(caught.value.so_far.outcomes) == 0
+    monkeypatch.undo()
+    again = compare(suite, folder, resume=True)
+    assert [o.summary["status"] for o in again.outcomes if o.label == "GD"] == ["rounds"] * 2

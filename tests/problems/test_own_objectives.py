@@ -16,8 +16,8 @@ from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.compressors import Identity, TopK
 from mpicomp.keys import Key
 from mpicomp.problems import Logistic, Problem
-from mpicomp.problems.base import Objective
 from mpicomp.problems.linear import LinearModel
+from mpicomp.problems.objective import Objective
 from tests.support.launching import mpirun
 
 D = 6

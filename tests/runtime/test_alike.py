@@ -13,6 +13,8 @@ import pytest
 
 import mpicomp
 from mpicomp import DIANA, ConfigError, Logistic, MpicompError, Noisy, Problem, RandK
+from mpicomp.lab.experiment.compare import compare_all
+from mpicomp.lab.experiment.study import parse
 from mpicomp.problems.linear import LinearModel
 from mpicomp.problems.scalars import SQUARE
 from mpicomp.transports import connect
@@ -91,6 +93,18 @@ def comparisons(rank: int) -> None:
     assert "a" in mpicomp.compare(**one).table()
 
 
+def studies(rank: int) -> None:
+    """Of which one rank has another method or case: it hung, for the other one had come to its end."""
+    one = 'rounds = 2\nworkers = 2\nproblem = "quadratics(d=3)"\n[[case]]\nlabel = "a"\n'
+    method, case = '[[method]]\nmethod = "gd"\n', '[[case]]\nlabel = "b"\n'
+    agd = method.replace("gd", "agd(mu=0.0)")
+    others = {"a: entries": one + method + agd, "b: title": one + case + method}
+    for name, other in others.items():
+        for first in (0, 1):
+            with pytest.raises(ConfigError, match=f"rank 1 has {name} = .*, and rank 0 has .*: all"):
+                compare_all(parse(other if rank == first else one + method), "study")
+
+
 def other_calls(rank: int) -> None:
     """A run here and a loop or a comparison there: each took the other's messages for its own."""
     calls = {
@@ -139,6 +153,7 @@ def job() -> None:
     object.__setattr__(problem, "note", Nameless())
     print(mpicomp.run(method, problem, workers=2, **GIVEN).iterates_sha256)
     comparisons(rank)
+    studies(rank)
 
 
 def test_ranks_that_are_given_different_runs_are_told_so(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 import mpicomp
 from mpicomp.base.errors import RecordError
-from mpicomp.runtime.record import read_rows
+from mpicomp.runtime.rows import read_rows
 from tests.support.running import file_of, interrupted, outcome, run
 
 

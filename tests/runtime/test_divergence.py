@@ -29,7 +29,7 @@ from mpicomp import (
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.compressors import Lazy, TopK
 from mpicomp.problems import Objective, Problem, Saddle
-from mpicomp.runtime.record import read_rows
+from mpicomp.runtime.rows import read_rows
 from tests.support.method_cases import METHOD_CASES
 from tests.support.running import every_method, run
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mpicomp.base.errors import RecordError
-from mpicomp.runtime.record import read_rows
+from mpicomp.runtime.rows import read_rows
 from mpicomp.transports.local import Local
 from tests.support.running import (
     N,

@@ -11,7 +11,7 @@ import pytest
 import mpicomp
 from mpicomp import EF21, GD, TopK
 from mpicomp.base.units import human_bytes
-from mpicomp.lab.experiment.tuning import Tuning
+from mpicomp.lab.experiment.trials import Tuning
 from mpicomp.problems import Logistic, Quadratics
 from mpicomp.runtime.glance import risen
 

@@ -11,12 +11,14 @@ from rich.console import Console
 
 import mpicomp
 from mpicomp import GD, PPMARINA, RandK
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.lab.experiment.run_tables import summary_table
 from mpicomp.lab.jobs.launcher import find_launcher
-from mpicomp.problems.base import Array, Objective, Problem
-from mpicomp.runtime.record import read_rows
+from mpicomp.problems.base import Problem
+from mpicomp.problems.objective import Objective
+from mpicomp.runtime.rows import read_rows
 from mpicomp.text.config import parse_method, parse_problem
 from mpicomp.transports import header
 from mpicomp.transports.header import GarbledError

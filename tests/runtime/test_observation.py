@@ -17,7 +17,7 @@ from mpicomp.lab.experiment.run_tables import summary_table
 from mpicomp.problems import Logistic, Objective, Problem, Quadratics
 from mpicomp.runtime.callbacks import together
 from mpicomp.runtime.observation import Observation
-from mpicomp.runtime.record import read_rows
+from mpicomp.runtime.rows import read_rows
 from tests.support.running import PROBLEM, N, every_method, interrupted, outcome, outcome_of, run
 
 SAMPLES = Logistic(data="breast_cancer", lam=1e-3)

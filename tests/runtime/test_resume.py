@@ -15,7 +15,8 @@ from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.compressors import PermK
 from mpicomp.lab.experiment.run_tables import phases_table, summary_table
 from mpicomp.problems import Objective, Problem
-from mpicomp.runtime.record import Recorder, read_rows
+from mpicomp.runtime.record import Recorder
+from mpicomp.runtime.rows import read_rows
 from tests.support.own_file import Centre, Distance
 from tests.support.running import (
     METHOD,

@@ -16,7 +16,7 @@ from mpicomp.base.clock import PHASES
 from mpicomp.base.errors import ConfigError
 from mpicomp.compressors import Bernoulli, Identity, PermK, RandK, TopK
 from mpicomp.runtime.limits import Limits
-from mpicomp.runtime.record import Row, read_rows
+from mpicomp.runtime.rows import Row, read_rows
 from mpicomp.transports.base import shares_of
 from mpicomp.transports.local import Local
 from tests.support.running import PROBLEM, N, every_method, interrupted, outcome, outcome_of, run

@@ -28,7 +28,7 @@ from mpicomp import (
 )
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.compressors import Importance
-from mpicomp.lab.bench.link import uncompressed
+from mpicomp.lab.bench.contenders import uncompressed
 from mpicomp.problems import Quadratics
 from mpicomp.runtime.loop import Loop
 from mpicomp.transports.local import Local

@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 
 import mpicomp
+from mpicomp.base.errors import DivergedError, Interrupted
+from mpicomp.lab.experiment.compare import compare
+from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.lab.jobs.launcher import find_launcher
 from mpicomp.runtime.signals import stop_on_signals
 from mpicomp.transports.local import Local
@@ -205,6 +208,18 @@ def children(process: int) -> list[int]:
     return [int(p) for p in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
+SUITE_OF_TWO = """
+problem = "quadratics(d=20)"
+workers = 2
+rounds = 20
+seeds = [0, 1]
+
+[[method]]
+label = "GD"
+method = "gd(gamma=0.1)"
+"""
+
+
 def strike(number: int, at: int):
     """Progress in which the signal comes after that round."""
     return lambda round, row: signal.raise_signal(number) if round == at else None
@@ -247,6 +262,47 @@ def test_a_run_whose_signal_the_script_heeds_and_outlives_says_interrupted():
     finally:
         signal.signal(signal.SIGTERM, before)
     assert (run.status, run.rows[-1].round, heard) == ("interrupted", 8, [signal.SIGTERM])
+
+
+@pytest.mark.parametrize("at", [20, "last row"])
+def test_an_interrupt_after_the_last_round_is_not_lost(at, tmp_path):
+    """The caller of the next run has to hear of it; the run itself is whole, and its record says so."""
+    seen = {
+        "callback": lambda round, row, x: signal.raise_signal(signal.SIGINT) if round == 20 else None,
+    }
+    late = {"progress": strike(signal.SIGINT, 20)} if at == 20 else seen
+    run = mpicomp.run("gd(gamma=0.1)", "quadratics(d=20)", workers=2, rounds=20, out=tmp_path, **late)
+    assert (run.status, run.rows[-1].round) == ("interrupted", 20)
+    assert mpicomp.load(tmp_path).summary["status"] == "rounds"
+
+
+def test_an_interrupt_at_the_end_of_a_comparison_s_run_ends_the_comparison_which_keeps_that_run(tmp_path):
+    suite = parse_suite(SUITE_OF_TWO)
+    ended = []
+
+    def interrupt(stage, round, row):
+        ended.append(stage.number)
+        if round == 20:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        compare(suite, tmp_path, progress=interrupt)
+    assert set(ended) == {1}
+    ended.clear()
+    done = compare(suite, tmp_path, resume=True, progress=lambda stage, round, row: ended.append(round))
+    assert ended == [*range(1, 21)]  # of the second run alone
+    assert [o.summary["status"] for o in done.outcomes] == ["rounds", "rounds"]
+
+
+def test_an_interrupt_is_not_lost_in_a_run_that_diverges_before_the_next_round(tmp_path):
+    """A tuning tries steps that diverge within milliseconds, and went on with the next of them."""
+    seen = []
+    far = {"method": "gd(gamma=1e8)", "problem": "quadratics(d=20)", "workers": 2, "every": 1000}
+    with pytest.raises(DivergedError):
+        mpicomp.run(**far, rounds=1000, progress=lambda round, row: seen.append(round))
+    with pytest.raises(Interrupted) as caught:
+        mpicomp.run(**far, rounds=1000, progress=strike(signal.SIGINT, seen[-1]))
+    assert isinstance(caught.value.__cause__, DivergedError) and len(caught.value.so_far) == 1
 
 
 # --- no run ---

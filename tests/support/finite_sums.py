@@ -13,7 +13,7 @@ from mpicomp.compressors import Identity, Natural, PermK, Quantized, RandK
 from mpicomp.keys import Key
 from mpicomp.methods.support.stochastic import batch_size
 from mpicomp.problems import Problem
-from mpicomp.problems.base import FiniteSum
+from mpicomp.problems.objective import FiniteSum
 from mpicomp.transports.local import Local
 from tests.support.trajectories import (
     HAND,

@@ -13,7 +13,7 @@ import torch
 from tests.torch.jobs import hooks, local_steps, steps, unlike
 from tests.torch.jobs.common import WORLD
 
-WITH_ARGUMENTS = ("saved", "streamed", "other_outer", "other_memory")
+WITH_ARGUMENTS = ("saved", "streamed", "interrupted", "other_outer", "other_memory")
 
 if __name__ == "__main__":
     name, *given = sys.argv[1:]

@@ -434,6 +434,10 @@ def test_a_damaged_state_is_refused_in_one_line_and_changes_nothing():
         size = sum(p.numel() for p in model.parameters())
         own["inner"]["param_groups"][0]["lr"] = 0.7  # is not to be taken
         wrong = [{"inner": {}}, {"inner": None}, {"inner": {"param_groups": [{"params": [0, 1, 2, 3]}]}}]
+        wrong += [{"inner": np.zeros(3)}, {"inner": torch.zeros(3)}, {"inner": {"param_groups": np.zeros(3)}}]
+        first = own["aggregators"][0]
+        for name in ("config.sync_every", "config.workers", "replica.g"):
+            wrong += [{"aggregators": [first | {name: torch.zeros(2, 2)}]}]
         wrong += [
             {"aggregators": None},
             {"aggregators": [{}]},

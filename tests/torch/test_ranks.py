@@ -160,6 +160,8 @@ def test_one_bad_gradient_is_said_by_all():
         ("other_memory=tensor", "the optimiser's momenta on rank 1 differ from rank 0's"),
         ("other_memory=dicts", "the optimiser's momenta on rank 1 differ from rank 0's"),
         ("changed_alone", "the parameters on rank 1 differ from rank 0's: they were changed on some ranks"),
+        ("interrupted=1", "rank 1 has left a call at step 3 half-way by an error of the program's own, Key"),
+        ("interrupted=2", "rank 1 has left a call at step 2 half-way by an error of the program's own, Key"),
         ("another_ranks_state", "rank 1 was given the state of another rank"),
     ],
 )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from mpicomp.runtime.record import read_rows
+from mpicomp.runtime.rows import read_rows
 from mpicomp.transports.base import AHEAD
 from tests.support.launching import LIMIT, TESTS, finish, mpicomp, mpirun, no_counter, start
 

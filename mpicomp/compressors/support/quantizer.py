@@ -5,14 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mpicomp.base.arrays import Symbols32
 from mpicomp.base.bits import Bytes, pack, packed_nbytes, unpack
 from mpicomp.base.formats import WIDTH
 from mpicomp.compressors.base import Unbiased
 from mpicomp.keys import Key
-
-Symbols = NDArray[np.int32]
 
 
 class Quantizer(Unbiased):
@@ -29,11 +27,11 @@ class Quantizer(Unbiased):
         """The number of symbols: they are 0, .., alphabet - 1."""
 
     @abstractmethod
-    def symbols(self, buf: Bytes, d: int) -> Symbols:
+    def symbols(self, buf: Bytes, d: int) -> Symbols32:
         """The d symbols of the message ``buf``."""
 
     @abstractmethod
-    def message(self, head: Bytes, symbols: Symbols) -> Bytes:
+    def message(self, head: Bytes, symbols: Symbols32) -> Bytes:
         """The message that consists of ``head`` and ``symbols``: the inverse of ``symbols``."""
 
 
@@ -56,10 +54,10 @@ class Leveled(Quantizer):
     def alphabet(self) -> int:
         return 2 * self.s + 1
 
-    def symbols(self, buf: Bytes, d: int) -> Symbols:
+    def symbols(self, buf: Bytes, d: int) -> Symbols32:
         return unpack(buf[self.head :], d, self.width).astype(np.int32)
 
-    def message(self, head: Bytes, symbols: Symbols) -> Bytes:
+    def message(self, head: Bytes, symbols: Symbols32) -> Bytes:
         return np.concatenate([head, pack(symbols.astype(np.uint64), self.width)])
 
     @property

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from mpicomp import kernels
-from mpicomp.base.arrays import StreamName
+from mpicomp.base.arrays import Array, StreamName
 from mpicomp.base.bits import Bytes, packed_nbytes
 from mpicomp.base.errors import not_allowed
-from mpicomp.compressors.base import Array
 from mpicomp.kernels.definition.rotated import padded, rotations
 from mpicomp.keys import Key
 

@@ -7,11 +7,12 @@ from abc import abstractmethod
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.formats import WIDTH
 from mpicomp.codecs.values import decode_values, encode_values
-from mpicomp.compressors.base import Array, Unbiased
 from mpicomp.compressors.base import Support as Support
+from mpicomp.compressors.base import Unbiased
 from mpicomp.keys import Key
 
 

@@ -15,7 +15,7 @@ from math import sqrt
 
 import numpy as np
 
-from mpicomp.compressors.base import Array
+from mpicomp.base.arrays import Array
 
 
 def of_sphere(d: int, s: int) -> float:

@@ -11,9 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from mpicomp.base.arrays import Reals
+from mpicomp.base.arrays import Array, Reals
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors.base import Array, Unbiased
+from mpicomp.compressors.base import Unbiased
 
 Weights = tuple[float, ...] | None
 

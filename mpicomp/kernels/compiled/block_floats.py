@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.base.arrays import Float, StreamName
+from mpicomp.base.arrays import Array, StreamName
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.base.errors import not_finite
 from mpicomp.kernels.compiled.jit import (
@@ -42,7 +42,7 @@ _WORDS = 2.0**32  # of 32 bits
 _FINE, _BEYOND, _INFINITE = 0, 1, 2  # the worst is the largest
 
 
-def block_float_pack(x: Float, bits: int, block: int, stream: StreamName | None) -> Bytes:
+def block_float_pack(x: Array, bits: int, block: int, stream: StreamName | None) -> Bytes:
     """The codes of the blocks, then the integers of all entries; drawn with a ``stream``, else nearest.
 
     Raises ``DivergedError`` unless x is finite, and in the range of single precision.
@@ -68,7 +68,7 @@ def block_float_pack(x: Float, bits: int, block: int, stream: StreamName | None)
     return out
 
 
-def add_block_floats(buf: Bytes, out: Float, bits: int, block: int, scale: float) -> None:
+def add_block_floats(buf: Bytes, out: Array, bits: int, block: int, scale: float) -> None:
     """out_j += scale m_j 2^e.
 
     Raises ``MessageError``, and adds nothing, on a wrong length or the integer -2^(bits - 1).

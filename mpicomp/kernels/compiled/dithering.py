@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.base.arrays import Float, StreamName
+from mpicomp.base.arrays import Array, StreamName
 from mpicomp.base.bits import Bytes, check_trits, expect_length
 from mpicomp.kernels.compiled import packing
 from mpicomp.kernels.compiled.jit import (
@@ -31,7 +31,7 @@ _TRITS = 1280  # coordinates at a time: a multiple of five and of the four words
 _MOST, _HALF = np.uint64(2**32 - 1), np.uint64(32)
 
 
-def dither_pack(x: Float, scale: float, s: int, width: int, stream: StreamName) -> Bytes:
+def dither_pack(x: Array, scale: float, s: int, width: int, stream: StreamName) -> Bytes:
     """Symbols of ``width`` bits: x_j / scale rounded to the multiples of 1/s; scale >= max |x_j|."""
     y, norm = lifted(x, scale)
     words = packing.packed(x.size, width)
@@ -40,13 +40,13 @@ def dither_pack(x: Float, scale: float, s: int, width: int, stream: StreamName) 
     return packing.message(words, x.size, width)
 
 
-def dither_add(buf: Bytes, out: Float, s: int, width: int, step: float) -> None:
+def dither_add(buf: Bytes, out: Array, s: int, width: int, step: float) -> None:
     """out += step times the levels.  ``MessageError``, and nothing added, on a wrong length or symbol."""
     words = _checked(buf, out.size, s, width)
     sliced(lambda a, b: _dither_add(words[a // 64 * width :], out[a:b], s, width, step), out.size)
 
 
-def ternary_pack(x: Float, scale: float, stream: StreamName) -> Bytes:
+def ternary_pack(x: Array, scale: float, stream: StreamName) -> Bytes:
     """The levels -1, 0, 1 as trits; scale >= max |x_j|."""
     y, norm = lifted(x, scale)
     trits = np.empty(-(-x.size // 5), dtype=np.uint8)
@@ -55,14 +55,14 @@ def ternary_pack(x: Float, scale: float, stream: StreamName) -> Bytes:
     return trits
 
 
-def ternary_add(buf: Bytes, out: Float, step: float) -> None:
+def ternary_add(buf: Bytes, out: Array, step: float) -> None:
     """out += step times the levels.  ``MessageError``, and nothing added, on a wrong length or byte."""
     expect_length(buf, -(-out.size // 5), "packed trits")
     check_trits(buf)
     sliced(lambda a, b: _ternary_add(buf[a // 5 : -(-b // 5)], out[a:b], step), out.size)
 
 
-def natural_dither_pack(x: Float, scale: float, s: int, width: int, stream: StreamName) -> Bytes:
+def natural_dither_pack(x: Array, scale: float, s: int, width: int, stream: StreamName) -> Bytes:
     """Symbols of ``width`` bits: level l stands for scale 2^(l - s), 0 for 0; scale >= max |x_j|."""
     y, norm = lifted(x, scale)
     words = packing.packed(x.size, width)
@@ -73,7 +73,7 @@ def natural_dither_pack(x: Float, scale: float, s: int, width: int, stream: Stre
     return packing.message(words, x.size, width)
 
 
-def natural_dither_add(buf: Bytes, out: Float, s: int, width: int, step: float) -> None:
+def natural_dither_add(buf: Bytes, out: Array, s: int, width: int, step: float) -> None:
     """out += step 2^(|l| - s) sign l.  ``MessageError``, and nothing added, on a wrong length or symbol."""
     words = _checked(buf, out.size, s, width)
     sliced(lambda a, b: _natural_add(words[a // 64 * width :], out[a:b], s, width, step), out.size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.base.arrays import Float, StreamName
+from mpicomp.base.arrays import Array, StreamName
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.kernels.compiled import packing
 from mpicomp.kernels.compiled.jit import (
@@ -32,7 +32,7 @@ CHUNK = packing.CHUNK
 _MAGNITUDE, _INFINITE = np.uint32(2**31 - 1), np.uint32(0xFF << 23)
 
 
-def natural_pack(x: Float, bias: int, width: int, stream: StreamName) -> Bytes:
+def natural_pack(x: Array, bias: int, width: int, stream: StreamName) -> Bytes:
     """Sign bits, then codes of ``width`` bits: 0 for 0, else exponent + bias, at most 2 bias.
 
     Raises ``DivergedError`` unless x is finite, with all |x_j| below ``limit(bias)``.
@@ -62,7 +62,7 @@ def natural_pack(x: Float, bias: int, width: int, stream: StreamName) -> Bytes:
     return out
 
 
-def natural_add(buf: Bytes, out: Float, bias: int, width: int, scale: float) -> None:
+def natural_add(buf: Bytes, out: Array, bias: int, width: int, scale: float) -> None:
     """out += scale times the powers of two in ``buf``.
 
     Raises ``MessageError``, and adds nothing, on a wrong length or a code that is too large.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Float, Indices
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.kernels.compiled.jit import (
     FLOATS,
@@ -71,7 +71,7 @@ def decode_elias_fano(buf: Bytes, d: int, k: int, low: int) -> Indices:
     return _joined(_words(buf[:split]), low, buf[split:], k + ((d - 1) >> low), 1, d, k)
 
 
-def add_elias_fano(buf: Bytes, out: Float, values: Float, low: int, scale: float) -> None:
+def add_elias_fano(buf: Bytes, out: Array, values: Array, low: int, scale: float) -> None:
     """out += scale * values at the indices of ``encode_elias_fano``; nothing if ``buf`` holds no such set."""
     d, k = out.size, values.size
     if k > _FEW:
@@ -81,7 +81,7 @@ def add_elias_fano(buf: Bytes, out: Float, values: Float, low: int, scale: float
         raise refused(d, k)
 
 
-def add_elias_fano_stack(codes: Bytes, out: Float, values: Float, k: int, low: int, scale: float) -> int:
+def add_elias_fano_stack(codes: Bytes, out: Array, values: Array, k: int, low: int, scale: float) -> int:
     """``add_elias_fano`` of codes that lie end to end, in turn; how many precede the first that is no set."""
     d, nbytes = out.size, elias_fano_nbytes(out.size, k, low)
     expect_length(codes, values.size // k * nbytes, "positions")

@@ -10,7 +10,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Float
+from mpicomp.base.arrays import Array
 from mpicomp.kernels.compiled.jit import BITS, FLOATS, float64, kernel, read, void, write
 from mpicomp.kernels.compiled.selection import bits_of, mask_of
 from mpicomp.kernels.definition import reductions as definition
@@ -18,7 +18,7 @@ from mpicomp.kernels.definition.reductions import BLOCK
 from mpicomp.kernels.threads import sliced
 
 
-def norm(x: Float, p: str) -> float:
+def norm(x: Array, p: str) -> float:
     """The 2-norm or max-norm of x; not finite if an entry is not, or if it is beyond double precision."""
     if p == "inf":
         bits = bits_of(x)

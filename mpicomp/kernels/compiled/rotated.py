@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from mpicomp.base.arrays import Float, StreamName
+from mpicomp.base.arrays import Array, StreamName
 from mpicomp.base.bits import Bytes, expect_length, packed_nbytes
 from mpicomp.kernels.compiled.hadamard import hadamard
 from mpicomp.kernels.compiled.jit import (
@@ -32,7 +32,7 @@ from mpicomp.kernels.threads import sliced
 T = TypeVar("T")
 
 
-def rotated_pack(x: Float, bits: int, block: int, least: bool, stream: StreamName) -> Bytes:
+def rotated_pack(x: Array, bits: int, block: int, least: bool, stream: StreamName) -> Bytes:
     """The scales of the blocks as f4, then symbols of ``bits`` bits for their entries.
 
     Raises ``DivergedError`` unless x is finite and each scale is in the range of f4.
@@ -53,7 +53,7 @@ def rotated_pack(x: Float, bits: int, block: int, least: bool, stream: StreamNam
     return np.concatenate([scales.view(np.uint8), symbols])
 
 
-def add_rotated(buf: Bytes, out: Float, bits: int, block: int, scale: float, stream: StreamName) -> None:
+def add_rotated(buf: Bytes, out: Array, bits: int, block: int, scale: float, stream: StreamName) -> None:
     """out += scale * D H c times the scale on the wire times 2^-floor(k/2), block by block.
 
     Raises ``MessageError``, and adds nothing, on a wrong length or a scale that is not finite or negative.

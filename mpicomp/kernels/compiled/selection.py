@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Float, Indices
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.kernels.compiled.jit import (
     BITS,
     int64,
@@ -36,12 +36,12 @@ _SHORT = 1024  # entries up to which numpy's own passes take less time than star
 SPARE = 68  # a word's indices, and what the last four of them may lack
 
 
-def nonzero(x: Float) -> Indices:
+def nonzero(x: Array) -> Indices:
     """The indices of the entries that are not 0, increasing."""
     return at_least(x, 0.0) if x.size > _SHORT else x.nonzero()[0]
 
 
-def count_nonzero(x: Float) -> int:
+def count_nonzero(x: Array) -> int:
     """The number of entries that are not 0."""
     if x.size <= _SHORT:
         return int(np.count_nonzero(x))
@@ -49,7 +49,7 @@ def count_nonzero(x: Float) -> int:
     return sum(sliced(lambda a, b: _count(bits[a:b], 1, mask_of(bits)), bits.size))
 
 
-def at_least(x: Float, lam: float) -> Indices:
+def at_least(x: Array, lam: float) -> Indices:
     """The indices of the entries with |x_j| >= lam and x_j != 0, increasing."""
     bits, least = bits_of(x), least_bits(lam, x.dtype)
     few = _collected(bits, least, x.size // 16)
@@ -60,7 +60,7 @@ def at_least(x: Float, lam: float) -> Indices:
     return every
 
 
-def top_k(x: Float, k: int) -> Indices:
+def top_k(x: Array, k: int) -> Indices:
     """The indices of the k largest magnitudes, increasing; ties go to the lowest index."""
     if k == x.size:
         return np.arange(k)
@@ -80,7 +80,7 @@ def top_k(x: Float, k: int) -> Indices:
     return few[_largest(bits[few], k)]
 
 
-def bits_of(x: Float) -> Bits:
+def bits_of(x: Array) -> Bits:
     """The numbers as unsigned integers."""
     return x.view(np.uint32 if x.dtype == np.float32 else np.uint64)
 

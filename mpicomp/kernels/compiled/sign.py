@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.base.arrays import Float
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes, packed_nbytes
 from mpicomp.kernels.compiled.jit import (
     FLOATS,
@@ -26,7 +26,7 @@ from mpicomp.kernels.definition.reductions import BLOCK
 from mpicomp.kernels.threads import sliced
 
 
-def sign_pack(x: Float) -> tuple[float, Bytes]:
+def sign_pack(x: Array) -> tuple[float, Bytes]:
     """|x|_1 / d, which is not finite if an entry is not, and the bits; that of a NaN may be either."""
     blocks = -(-x.size // BLOCK)
     sums, bits = np.empty(blocks), np.empty(BLOCK // 64 * blocks, dtype=np.uint64)
@@ -42,7 +42,7 @@ def sign_pack(x: Float) -> tuple[float, Bytes]:
     return mean, bits.view(np.uint8)[: packed_nbytes(x.size, 1)]
 
 
-def sign_add(buf: Bytes, out: Float, step: float) -> None:
+def sign_add(buf: Bytes, out: Array, step: float) -> None:
     """out_j += -step where bit j is set, +step elsewhere.  ``MessageError`` on a wrong length."""
     words = padded(buf, 1, out.size)
     sliced(lambda a, b: _add(words[a // 64 :], out[a:b], step), out.size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.base.arrays import Float, Reals, StreamName, Symbols
+from mpicomp.base.arrays import Array, Reals, StreamName, Symbols
 from mpicomp.kernels.compiled.jit import (
     FLOATS,
     STREAM,
@@ -25,7 +25,7 @@ from mpicomp.kernels.threads import sliced
 _MOST, _HALF = np.uint64(2**32 - 1), np.uint64(32)
 
 
-def step_symbols(x: Float, norms: Reals, r: Reals, stream: StreamName) -> Symbols:
+def step_symbols(x: Array, norms: Reals, r: Reals, stream: StreamName) -> Symbols:
     """The symbols of r x / N, rounded without bias; N >= |x_j| in each block, r below 2^15."""
     lifts = np.ldexp(1.0, [lift(N) for N in norms.tolist()])
     gains = np.divide(2.0**32, norms * lifts, out=np.zeros(norms.size), where=norms > 0)
@@ -34,7 +34,7 @@ def step_symbols(x: Float, norms: Reals, r: Reals, stream: StreamName) -> Symbol
     return out
 
 
-def add_steps(symbols: Symbols, out: Float, norms: Reals, r: Reals, scale: float) -> None:
+def add_steps(symbols: Symbols, out: Array, norms: Reals, r: Reals, scale: float) -> None:
     """out += scale N/r times the levels; a level of 0 adds 0, whatever N/r is."""
     ends = block_ends(out.size, norms.size)
     sliced(lambda a, b: _add(symbols[a:b], out[a:b], r[a:b], norms, ends, a, scale), out.size)

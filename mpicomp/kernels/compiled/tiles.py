@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.base.arrays import Float, Indices
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.kernels.compiled.jit import BITS, int64, kernel, read, void, write
 from mpicomp.kernels.compiled.selection import SPARE, bits_of, mask_of, select
 from mpicomp.kernels.threads import sliced
 from mpicomp.kernels.tiles import Tiles
 
 
-def top_k_of_tiles(x: Float, tiles: Tiles, k: int) -> Indices:
+def top_k_of_tiles(x: Array, tiles: Tiles, k: int) -> Indices:
     """The indices of the k largest magnitudes of each tile, as indices into ``tiles.of(x).ravel()``.
 
     They increase; ties go to the lowest index.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Float
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.kernels.compiled import shortfloats
 from mpicomp.kernels.compiled.jit import FLOATS, boolean, float64, kernel, read, write
@@ -23,7 +23,7 @@ _WIDEN = {"f2": shortfloats.widen_half, "bf16": shortfloats.widen_bf16}
 _ADD = {"f2": shortfloats.add_half, "bf16": shortfloats.add_bf16}
 
 
-def to_wire(x: Float, values: str) -> tuple[NDArray[np.uint8], bool]:
+def to_wire(x: Array, values: str) -> tuple[NDArray[np.uint8], bool]:
     """x rounded to nearest even in the format ``values``, never an alias; whether all of it is finite."""
     wire = np.empty(x.size, dtype=np.uint16 if values in _ADD else values)
     convert = _CONVERT.get((values, x.itemsize), _converted)
@@ -31,12 +31,12 @@ def to_wire(x: Float, values: str) -> tuple[NDArray[np.uint8], bool]:
     return wire.view(np.uint8), all(finite)
 
 
-def are_singles(x: Float) -> bool:
+def are_singles(x: Array) -> bool:
     """Whether float32 has all entries of x exactly."""
     return x.dtype == np.float32 or all(sliced(lambda a, b: _are_singles(x[a:b]), x.size))
 
 
-def from_wire(buf: Bytes, values: str) -> Float:
+def from_wire(buf: Bytes, values: str) -> Array:
     """The numbers that ``buf`` holds in the format ``values``: float64 from f8, else float32."""
     if values not in _WIDEN:
         return definition.from_wire(buf, values)
@@ -46,7 +46,7 @@ def from_wire(buf: Bytes, values: str) -> Float:
     return out
 
 
-def wire_add(buf: Bytes, out: Float, values: str, scale: float) -> None:
+def wire_add(buf: Bytes, out: Array, values: str, scale: float) -> None:
     """out += scale times the numbers that ``buf`` holds in the format ``values``."""
     if values not in _ADD:
         return add_scaled(out, definition.from_wire(buf, values), scale)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.base.arrays import Float, Indices
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.kernels.compiled.jit import FLOATS, boolean, float64, int64, kernel, read, void, write
 from mpicomp.kernels.threads import sliced
 
 _PAIRS = [(o, x) for o in FLOATS for x in FLOATS]
 
 
-def add_scaled(out: Float, x: Float, scale: float) -> None:
+def add_scaled(out: Array, x: Array, scale: float) -> None:
     """out += scale * x."""
     if out.size != x.size:
         raise ValueError(f"vectors of {out.size} and {x.size} coordinates")
     sliced(lambda a, b: _add_scaled(out[a:b], x[a:b], scale), x.size)
 
 
-def gather(x: Float, indices: Indices) -> Float:
+def gather(x: Array, indices: Indices) -> Array:
     """x[indices]."""
     out = np.empty(indices.size, dtype=x.dtype)
     if not _gather(x, indices, out):
@@ -26,7 +26,7 @@ def gather(x: Float, indices: Indices) -> Float:
     return out
 
 
-def scatter_add(out: Float, indices: Indices, values: Float, scale: float) -> None:
+def scatter_add(out: Array, indices: Indices, values: Array, scale: float) -> None:
     """out[indices] += scale * values; no index comes twice."""
     if indices.size != values.size:
         raise ValueError(f"{indices.size} indices of {values.size} values")
@@ -34,7 +34,7 @@ def scatter_add(out: Float, indices: Indices, values: Float, scale: float) -> No
         raise _outside(indices, out)
 
 
-def _outside(indices: Indices, x: Float) -> IndexError:
+def _outside(indices: Indices, x: Array) -> IndexError:
     return IndexError(f"indices from {indices.min()} to {indices.max()} of {x.size} coordinates")
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.base.arrays import Float, StreamName
+from mpicomp.base.arrays import Array, StreamName
 from mpicomp.base.bits import Bytes, expect_length, pack, packed_nbytes, unpack
 from mpicomp.base.errors import DivergedError, MessageError, not_finite
 from mpicomp.kernels.definition.philox import words
 
 
-def block_float_pack(x: Float, bits: int, block: int, stream: StreamName | None) -> Bytes:
+def block_float_pack(x: Array, bits: int, block: int, stream: StreamName | None) -> Bytes:
     """The codes of the blocks, then the integers of all entries.
 
     2^e is the least power of two with |x_j| <= T 2^e in the block, with code 0 at least.  x_j 2^-e is rounded
@@ -44,7 +44,7 @@ def block_float_pack(x: Float, bits: int, block: int, stream: StreamName | None)
     return np.concatenate([codes, pack(symbols.astype(np.uint64), bits)])
 
 
-def add_block_floats(buf: Bytes, out: Float, bits: int, block: int, scale: float) -> None:
+def add_block_floats(buf: Bytes, out: Array, bits: int, block: int, scale: float) -> None:
     """out_j += scale m_j 2^e.
 
     Raises ``MessageError``, and adds nothing, on a wrong length or the integer -2^(bits - 1).

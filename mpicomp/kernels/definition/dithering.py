@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Float, StreamName
+from mpicomp.base.arrays import Array, StreamName
 from mpicomp.base.bits import Bytes, pack, pack_trits, unpack, unpack_trits
 from mpicomp.base.errors import MessageError
 from mpicomp.kernels.definition.philox import words
 from mpicomp.kernels.definition.rounding import lifted, powers_of_two, uniform_levels
 
 
-def dither_pack(x: Float, scale: float, s: int, width: int, stream: StreamName) -> Bytes:
+def dither_pack(x: Array, scale: float, s: int, width: int, stream: StreamName) -> Bytes:
     """Round x_j / scale to multiples of 1/s, without bias, and pack symbols of ``width`` bits.
 
     ``scale`` is at least max |x_j|.
@@ -21,7 +21,7 @@ def dither_pack(x: Float, scale: float, s: int, width: int, stream: StreamName) 
     return pack((levels + s).astype(np.uint64), width)
 
 
-def dither_add(buf: Bytes, out: Float, s: int, width: int, step: float) -> None:
+def dither_add(buf: Bytes, out: Array, s: int, width: int, step: float) -> None:
     """out += step * level, for all levels in ``buf``.
 
     Raises ``MessageError``, and adds nothing, on a wrong length or symbol.
@@ -29,13 +29,13 @@ def dither_add(buf: Bytes, out: Float, s: int, width: int, step: float) -> None:
     out += _levels(unpack(buf, out.size, width), s) * step
 
 
-def ternary_pack(x: Float, scale: float, stream: StreamName) -> Bytes:
+def ternary_pack(x: Array, scale: float, stream: StreamName) -> Bytes:
     """Round x_j / scale to -1, 0 or 1, without bias, and pack trits; ``scale`` is at least max |x_j|."""
     levels = uniform_levels(x, scale, 1, words(stream, 0, x.size))
     return pack_trits((levels + 1).astype(np.uint8))
 
 
-def ternary_add(buf: Bytes, out: Float, step: float) -> None:
+def ternary_add(buf: Bytes, out: Array, step: float) -> None:
     """out += step * level, for all levels in ``buf``.
 
     Raises ``MessageError``, and adds nothing, on a wrong length or byte.
@@ -43,7 +43,7 @@ def ternary_add(buf: Bytes, out: Float, step: float) -> None:
     out += _levels(unpack_trits(buf, out.size), 1) * step
 
 
-def natural_dither_pack(x: Float, scale: float, s: int, width: int, stream: StreamName) -> Bytes:
+def natural_dither_pack(x: Array, scale: float, s: int, width: int, stream: StreamName) -> Bytes:
     """Round |x_j| to 0 or scale 2^(l - s), l = 1, .., s, without bias, and pack symbols of ``width`` bits.
 
     ``scale`` is at least max |x_j|.
@@ -54,7 +54,7 @@ def natural_dither_pack(x: Float, scale: float, s: int, width: int, stream: Stre
     return pack((np.where(x < 0, -level, level) + s).astype(np.uint64), width)
 
 
-def natural_dither_add(buf: Bytes, out: Float, s: int, width: int, step: float) -> None:
+def natural_dither_add(buf: Bytes, out: Array, s: int, width: int, step: float) -> None:
     """out += step 2^(|l| - s) sign l, for all levels l in ``buf``.
 
     Raises ``MessageError``, and adds nothing, on a wrong length or symbol.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.base.arrays import Float, StreamName
+from mpicomp.base.arrays import Array, StreamName
 from mpicomp.base.bits import Bytes, expect_length, pack, packed_nbytes, unpack
 from mpicomp.base.errors import DivergedError, MessageError, not_finite
 from mpicomp.kernels.definition.philox import words
 from mpicomp.kernels.definition.rounding import powers_of_two
 
 
-def natural_pack(x: Float, bias: int, width: int, stream: StreamName) -> Bytes:
+def natural_pack(x: Array, bias: int, width: int, stream: StreamName) -> Bytes:
     """Round |x_j| to a power of two, without bias; pack d sign bits, then d codes of ``width`` bits.
 
     The code is 0 for 0, else exponent + bias, at most 2 bias.
@@ -25,7 +25,7 @@ def natural_pack(x: Float, bias: int, width: int, stream: StreamName) -> Bytes:
     return np.concatenate([np.packbits(x < 0, bitorder="little"), pack(codes, width)])
 
 
-def natural_add(buf: Bytes, out: Float, bias: int, width: int, scale: float) -> None:
+def natural_add(buf: Bytes, out: Array, bias: int, width: int, scale: float) -> None:
     """out += scale * y, y the signed powers of two in ``buf``.
 
     Raises ``MessageError``, and adds nothing, on a wrong length or a code that is too large.
@@ -45,7 +45,7 @@ def limit(bias: int) -> float:
     return 2.0 ** (bias + 1) if bias < 1023 else np.inf
 
 
-def beyond(x: Float) -> DivergedError:
+def beyond(x: Array) -> DivergedError:
     """The error of an encoder for which x is not finite or, in the format f4, too large."""
     if not np.isfinite(x).all():
         return not_finite()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.base.arrays import Float, Indices
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.base.bits import Bytes, expect_length, pack, packed_nbytes, unpack
 from mpicomp.base.errors import MessageError
 from mpicomp.kernels.definition.vectors import scatter_add
@@ -54,12 +54,12 @@ def decode_elias_fano(buf: Bytes, d: int, k: int, low: int) -> Indices:
     return checked((upper - np.arange(k)) << low | lower, d, k)
 
 
-def add_elias_fano(buf: Bytes, out: Float, values: Float, low: int, scale: float) -> None:
+def add_elias_fano(buf: Bytes, out: Array, values: Array, low: int, scale: float) -> None:
     """out += scale * values at the indices of ``encode_elias_fano``; nothing if ``buf`` holds no such set."""
     scatter_add(out, decode_elias_fano(buf, out.size, values.size, low), values, scale)
 
 
-def add_elias_fano_stack(codes: Bytes, out: Float, values: Float, k: int, low: int, scale: float) -> int:
+def add_elias_fano_stack(codes: Bytes, out: Array, values: Array, k: int, low: int, scale: float) -> int:
     """``add_elias_fano`` of codes that lie end to end, in turn; how many precede the first that is no set."""
     count, nbytes = values.size // k, elias_fano_nbytes(out.size, k, low)
     expect_length(codes, count * nbytes, "positions")

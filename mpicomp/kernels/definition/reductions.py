@@ -11,13 +11,13 @@ from math import frexp, inf
 
 import numpy as np
 
-from mpicomp.base.arrays import Float
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import MessageError
 
 BLOCK = 1024
 
 
-def tree_sum(x: Float) -> float:
+def tree_sum(x: Array) -> float:
     """The sum of x, whose entries are not negative."""
     while True:
         # Zeros above the next power of two change no such sum, so a short vector needs none of them.
@@ -32,12 +32,12 @@ def tree_sum(x: Float) -> float:
             return float(x[0])
 
 
-def largest(x: Float) -> float:
+def largest(x: Array) -> float:
     """max |x_j|; not finite if an entry is not."""
     return float(np.max(np.abs(x), initial=0.0))
 
 
-def norm(x: Float, p: str) -> float:
+def norm(x: Array, p: str) -> float:
     """The 2-norm or max-norm of x; not finite if an entry is not, or if it is beyond double precision."""
     top = largest(x)
     if p == "inf" or top == 0.0 or not top < inf:
@@ -48,7 +48,7 @@ def norm(x: Float, p: str) -> float:
         return float(np.ldexp(root, e))
 
 
-def mean_magnitude(x: Float) -> float:
+def mean_magnitude(x: Array) -> float:
     """|x|_1 / d; not finite if an entry is not."""
     top = largest(x)
     if not top < inf:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Float, Reals, StreamName
+from mpicomp.base.arrays import Array, Reals, StreamName
 from mpicomp.base.bits import Bytes, expect_length, pack, packed_nbytes, unpack
 from mpicomp.base.errors import DivergedError, MessageError, not_finite
 from mpicomp.kernels.definition.philox import words
@@ -38,7 +38,7 @@ LEVELS: dict[int, Reals] = {
 _TOGETHER = 2**14  # entries of blocks that are worked on together: some of a processor's cache
 
 
-def rotated_pack(x: Float, bits: int, block: int, least: bool, stream: StreamName) -> Bytes:
+def rotated_pack(x: Array, bits: int, block: int, least: bool, stream: StreamName) -> Bytes:
     """The scales of the blocks as f4, rounded to nearest, then symbols of ``bits`` bits for their entries.
 
     An entry of y takes the level nearest to y_j/N, N the root mean square of the block.  Its symbol is the
@@ -66,7 +66,7 @@ def rotated_pack(x: Float, bits: int, block: int, least: bool, stream: StreamNam
     return np.concatenate([wire.view(np.uint8), pack(symbols, bits)])
 
 
-def add_rotated(buf: Bytes, out: Float, bits: int, block: int, scale: float, stream: StreamName) -> None:
+def add_rotated(buf: Bytes, out: Array, bits: int, block: int, scale: float, stream: StreamName) -> None:
     """out += scale * D H c times the scale on the wire times 2^-floor(k/2), block by block.
 
     Raises ``MessageError``, and adds nothing, on a wrong length or a scale that is not finite or negative.
@@ -108,7 +108,7 @@ def log2(n: int) -> int:
     return n.bit_length() - 1
 
 
-def beyond(x: Float) -> DivergedError:
+def beyond(x: Array) -> DivergedError:
     """The error of an encoder for which a scale of x is not finite."""
     if not np.isfinite(x).all():
         return not_finite()
@@ -118,7 +118,7 @@ def beyond(x: Float) -> DivergedError:
     )
 
 
-def no_scale(scales: Float) -> MessageError:
+def no_scale(scales: Array) -> MessageError:
     """The error of a message one of whose ``scales`` is none."""
     bad = scales[~((scales >= 0) & (scales < np.inf))][0]
     return MessageError(f"a scale of {bad} before rotated levels; it must be finite and not negative.")

@@ -11,14 +11,14 @@ from math import ldexp
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Float, Words
+from mpicomp.base.arrays import Array, Words
 
 Levels = NDArray[np.int64]
 
 _WORDS = 2.0**32
 
 
-def uniform_levels(x: Float, scale: float, r: float | NDArray[np.float64], words: Words) -> Levels:
+def uniform_levels(x: Array, scale: float, r: float | NDArray[np.float64], words: Words) -> Levels:
     """sign(x) * rho(r |x| / scale), rho rounding to one of the two nearest integers without bias.
 
     With t = |x| (r (2^32 / scale)), rho is the upper one, where w < t mod 2^32, that is, the upper half of
@@ -31,7 +31,7 @@ def uniform_levels(x: Float, scale: float, r: float | NDArray[np.float64], words
     return np.where(x < 0, -level, level)
 
 
-def lifted(x: Float, scale: float) -> tuple[Float, float]:
+def lifted(x: Array, scale: float) -> tuple[Array, float]:
     """x and its norm; both times a power of two if the inverse of the norm would overflow."""
     exponent = lift(scale)
     return (np.ldexp(x, exponent), ldexp(scale, exponent)) if exponent else (x, scale)

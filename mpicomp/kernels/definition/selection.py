@@ -11,25 +11,25 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Float, Indices
+from mpicomp.base.arrays import Array, Indices
 
 
-def nonzero(x: Float) -> Indices:
+def nonzero(x: Array) -> Indices:
     """The indices of the entries that are not 0, increasing."""
     return np.flatnonzero(x)
 
 
-def count_nonzero(x: Float) -> int:
+def count_nonzero(x: Array) -> int:
     """The number of entries that are not 0."""
     return int(np.count_nonzero(x))
 
 
-def at_least(x: Float, lam: float) -> Indices:
+def at_least(x: Array, lam: float) -> Indices:
     """The indices of the entries with |x_j| >= lam and x_j != 0, increasing."""
     return np.flatnonzero(magnitude_bits(x) >= least_bits(lam, x.dtype))
 
 
-def top_k(x: Float, k: int) -> Indices:
+def top_k(x: Array, k: int) -> Indices:
     """The indices of the k largest magnitudes, increasing; ties go to the lowest index."""
     if k == x.size:
         return np.arange(k)
@@ -50,5 +50,5 @@ def least_bits(lam: float, dtype: np.dtype) -> int:
     return max(1, int(magnitude_bits(bound)[0]))
 
 
-def magnitude_bits(x: Float) -> NDArray[np.unsignedinteger]:
+def magnitude_bits(x: Array) -> NDArray[np.unsignedinteger]:
     return np.abs(np.ascontiguousarray(x)).view(f"u{x.itemsize}")

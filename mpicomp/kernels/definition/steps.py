@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Float, Reals, StreamName, Symbols
+from mpicomp.base.arrays import Array, Reals, StreamName, Symbols
 from mpicomp.kernels.definition.philox import words
 from mpicomp.kernels.definition.rounding import uniform_levels
 
 
-def step_symbols(x: Float, norms: Reals, r: Reals, stream: StreamName) -> Symbols:
+def step_symbols(x: Array, norms: Reals, r: Reals, stream: StreamName) -> Symbols:
     """The symbols of r x / N, rounded without bias; N >= |x_j| in each block, r below 2^15.
 
     The odds of rounding up are rounded up to multiples of 2^-32, so a mean is off by up to 2^-32 N/r.
@@ -27,14 +27,14 @@ def step_symbols(x: Float, norms: Reals, r: Reals, stream: StreamName) -> Symbol
     return (np.ceil(r) + level).astype(np.uint16)
 
 
-def add_steps(symbols: Symbols, out: Float, norms: Reals, r: Reals, scale: float) -> None:
+def add_steps(symbols: Symbols, out: Array, norms: Reals, r: Reals, scale: float) -> None:
     """out += scale N/r times the levels."""
     N = np.repeat(norms, np.diff(block_ends(out.size, norms.size), prepend=0))
     with np.errstate(over="ignore", invalid="ignore"):
         out += step_values(symbols, N, r, scale)
 
 
-def step_values(symbols: Symbols, N: Float, r: Float, scale: float) -> Reals:
+def step_values(symbols: Symbols, N: Array, r: Array, scale: float) -> Reals:
     """scale N/r times the levels, N having a norm for each; 0 for the level 0, whatever N/r is."""
     level = symbols - np.ceil(r)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpicomp.base.arrays import Float, Indices
+from mpicomp.base.arrays import Array, Indices
 from mpicomp.kernels.definition.selection import magnitude_bits
 from mpicomp.kernels.tiles import Tiles
 
 
-def top_k_of_tiles(x: Float, tiles: Tiles, k: int) -> Indices:
+def top_k_of_tiles(x: Array, tiles: Tiles, k: int) -> Indices:
     """The indices of the k largest magnitudes of each tile, as indices into ``tiles.of(x).ravel()``.
 
     They increase; ties go to the lowest index.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mpicomp.base.arrays import Float
+from mpicomp.base.arrays import Array
 from mpicomp.kernels.definition.vectors import add_scaled
 
 
-def to_wire(x: Float, values: str) -> tuple[NDArray[np.uint8], bool]:
+def to_wire(x: Array, values: str) -> tuple[NDArray[np.uint8], bool]:
     """(bytes of x rounded to nearest even in the format ``values``, whether all of them are finite).
 
     The bytes are never an alias of x.
@@ -26,13 +26,13 @@ def to_wire(x: Float, values: str) -> tuple[NDArray[np.uint8], bool]:
         return wire.view(np.uint8), bool(np.isfinite(wide).all())
 
 
-def are_singles(x: Float) -> bool:
+def are_singles(x: Array) -> bool:
     """Whether float32 has all entries of x exactly."""
     with np.errstate(over="ignore"):
         return x.dtype == np.float32 or np.array_equal(x.astype(np.float32), x)
 
 
-def from_wire(buf: NDArray[np.uint8], values: str) -> Float:
+def from_wire(buf: NDArray[np.uint8], values: str) -> Array:
     """The numbers that ``buf`` holds in the format ``values``: float64 from f8, else float32.
 
     They may be an alias of ``buf``.
@@ -46,6 +46,6 @@ def from_wire(buf: NDArray[np.uint8], values: str) -> Float:
         return numbers.astype("<f4")
 
 
-def wire_add(buf: NDArray[np.uint8], out: Float, values: str, scale: float) -> None:
+def wire_add(buf: NDArray[np.uint8], out: Array, values: str, scale: float) -> None:
     """out += scale times the numbers that ``buf`` holds in the format ``values``."""
     add_scaled(out, from_wire(buf, values), scale)

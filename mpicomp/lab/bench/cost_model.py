@@ -76,8 +76,8 @@ class Costs:
     up, down  bytes of a worker's message, bytes of the broadcast
     worker    seconds for gradient, differences and compression of one worker
     server    seconds of the server's half, divided by the number of workers
-    replica    seconds to decode the broadcast and to update the replica
-    own        bytes of the server's message to one worker alone, beside the broadcast
+    replica   seconds to decode the broadcast and to update the replica
+    own       bytes of the server's message to one worker alone, beside the broadcast
     """
 
     up: float

@@ -14,7 +14,7 @@ from mpicomp.lab.experiment.canvas import (
     MARKERS,
     blank_figure,
     curve_style,
-    finish,
+    legend_entries,
     plain_axes,
     plain_label,
     without_tex,
@@ -63,7 +63,7 @@ def draw_times(title: str, subtitle: str, ylabel: str, curves: Sequence[Times]) 
     axes.set_ylabel(ylabel)
     axes.set_title(f"{subtitle}; points measured, lines modelled", **TITLE)
     plain_axes(axes)
-    return finish(figure, [axes], title)
+    return _finish(figure, [axes], title)
 
 
 @without_tex()
@@ -120,8 +120,25 @@ def draw_training(rows: Sequence[dict[str, Any]]) -> Figure:
         axes.set_title(", d = ".join(map(str, model)) + f"; {place(*of)}", **TITLE)
         if group:
             _draw(axes, group, shown, costs)
-    finish(figure, panels, "Test score against the costs of training")
+    _finish(figure, panels, "Test score against the costs of training")
     number_ends(figure, panels, [_numbered(shown, label) for label in shown], 8.5)
+    return figure
+
+
+def _finish(figure: Figure, panels: Sequence[Axes], title: str) -> Figure:
+    """Add the title, and one legend for all panels; returns the figure."""
+    figure.suptitle(title, fontsize=15, fontweight="bold")
+    shown = legend_entries(panels)
+    inches = 0.75 + 0.08 * max(map(len, shown))  # width of the longest legend entry, its line sample included
+    columns = min(len(shown), max(1, int(figure.get_size_inches()[0] / inches)))
+    figure.legend(
+        list(shown.values()),
+        list(shown),
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=10,
+    )
     return figure
 
 

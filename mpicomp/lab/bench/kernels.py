@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.formats import WIDTH
 from mpicomp.compressors import (
     EDEN,
@@ -31,7 +32,6 @@ from mpicomp.compressors import (
     TopK,
     VaryingSteps,
 )
-from mpicomp.compressors.base import Array
 from mpicomp.kernels.threads import threads
 from mpicomp.keys import Key, clear_cached_draws
 from mpicomp.lab.bench.plain import plain

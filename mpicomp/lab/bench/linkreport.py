@@ -15,18 +15,11 @@ import numpy as np
 from mpicomp.base.errors import RecordError
 from mpicomp.base.files import os_errors_as, write_text
 from mpicomp.base.units import human_bytes, human_rate, human_time
+from mpicomp.lab.bench.contenders import BY_ALLREDUCE, Say
 from mpicomp.lab.bench.cost_model import model_of
 from mpicomp.lab.bench.figures import Times, draw_times
-from mpicomp.lab.bench.link import (
-    BY_ALLREDUCE,
-    BreakEven,
-    Say,
-    Timing,
-    between_hosts,
-    break_evens,
-    fastest,
-    time_on_links,
-)
+from mpicomp.lab.bench.link import between_hosts, time_on_links
+from mpicomp.lab.bench.timings import BreakEven, Timing, break_evens, fastest
 from mpicomp.lab.experiment.canvas import save
 from mpicomp.lab.experiment.suite import Suite
 from mpicomp.lab.experiment.tables import markdown_table

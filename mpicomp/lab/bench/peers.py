@@ -15,8 +15,8 @@ import torch
 from torch.ao.quantization import MinMaxObserver, PerChannelMinMaxObserver
 from torch.distributed.algorithms.ddp_comm_hooks import quantization_hooks as hooks
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import resolve_count
-from mpicomp.compressors.base import Array
 from mpicomp.kernels.threads import threads
 
 Tensors = tuple[Any, ...]

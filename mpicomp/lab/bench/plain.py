@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.checks import resolve_count
 from mpicomp.compressors import (
@@ -18,7 +19,6 @@ from mpicomp.compressors import (
     Sign,
     TopK,
 )
-from mpicomp.compressors.base import Array
 
 Parts = tuple[np.ndarray, ...]
 

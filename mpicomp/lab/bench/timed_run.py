@@ -28,10 +28,10 @@ _EMPTY_ROUNDS = 50  # empty rounds, for warm-up and again for timing
 
 def timed_run(method: Method, problem: Problem, **options: Any) -> Run:
     """``run(method, problem, **options)`` after a warm-up; ``KeyboardInterrupt`` if interrupted."""
-    run(method, problem, **options | {"rounds": _WARM_UP, "every": _WARM_UP, "at": None})
-    done = run(method, problem, **options)
-    if done.status == "interrupted":
-        raise KeyboardInterrupt
+    for asked in (options | {"rounds": _WARM_UP, "every": _WARM_UP, "at": None}, options):
+        done = run(method, problem, **asked)
+        if done.status == "interrupted":
+            raise KeyboardInterrupt
     return done
 
 

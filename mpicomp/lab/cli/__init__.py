@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 
 from mpicomp.base.errors import MpicompError
-from mpicomp.lab.cli import advise, bench, bench_hosts, images, look, predict, suites, work
+from mpicomp.lab.cli import advise, bench, bench_hosts, images, launch, look, predict, suites, work
 from mpicomp.lab.cli.root import INTERRUPTED, clear_start, cli, complain
 from mpicomp.lab.cli.streams import abandon_stdout, prepare_streams, shorten_warnings
 from mpicomp.lab.jobs.launch import leave
 from mpicomp.runtime.signals import remember_signals
 from mpicomp.transports.launcher import launched_ranks
 
-__all__ = ["advise", "bench", "bench_hosts", "images", "look", "main", "predict", "suites", "work"]
+__all__ = ["advise", "bench", "bench_hosts", "images", "launch", "look", "main", "predict", "suites", "work"]
 
 
 def main() -> None:

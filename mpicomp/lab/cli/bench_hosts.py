@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.files import refuse_unwritable
@@ -145,23 +146,33 @@ def bench_serving(
         click.echo(table(rows))
 
 
+OF_TARGETS = [  # the options that need --to-target
+    "--images",
+    "--until-accuracy",
+    "--until-loss",
+    "--learning-rates",
+    "--tuning-seeds",
+    "--seeds",
+    "--max-steps",
+    "--max-seconds",
+]
+
+
+def _refuse_options_of_targets(context: click.Context) -> None:
+    """Raise ``ConfigError`` if one of ``OF_TARGETS`` was given: without --to-target it would do nothing."""
+    for option in context.command.params:
+        source = context.get_parameter_source(str(option.name))
+        if option.opts[0] in OF_TARGETS and source is ParameterSource.COMMANDLINE:
+            raise ConfigError(f"{option.opts[0]} is for a target: add --to-target, or leave it out.")
+
+
 @bench.command(
     "train",
     cls=SectionedCommand,
     sections={
         "Hosts and links": ["--links", "--one-host"],
         "Models and methods": ["--d", "--transformer", "--optimiser", "--steps", "--only"],
-        "To a target": [
-            "--to-target",
-            "--images",
-            "--until-accuracy",
-            "--until-loss",
-            "--learning-rates",
-            "--tuning-seeds",
-            "--seeds",
-            "--max-steps",
-            "--max-seconds",
-        ],
+        "To a target": ["--to-target", *OF_TARGETS],
         "Output": ["--out", "--json"],
     },
     examples=[
@@ -260,6 +271,8 @@ def bench_train(
     from mpicomp.lab.bench.train.target import check
     from mpicomp.lab.bench.train.target import to_target as steps_to_target
 
+    if not to_target:
+        _refuse_options_of_targets(click.get_current_context())
     if out is not None:
         refuse_unwritable(out)
     models: list[tuple[str, int]] = [("cnn", d) for d in dimensions] + [("transformer", 0)] * transformer

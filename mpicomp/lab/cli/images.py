@@ -15,7 +15,14 @@ from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import present, refuse_unwritable, write_atomically, write_text
 from mpicomp.base.units import human_bytes
 from mpicomp.images import KINDS
-from mpicomp.lab.cli.options import Place, ranks_option
+from mpicomp.lab.cli.options import (
+    RESUME,
+    Place,
+    checkpoint_option,
+    ranks_option,
+    resume_options,
+    with_options,
+)
 from mpicomp.lab.cli.progress import rounds as bar
 from mpicomp.lab.cli.root import INTERRUPTED, cli, elsewhere, relaunch, watched
 from mpicomp.transports.launcher import launched_rank
@@ -72,6 +79,7 @@ def images() -> None:
 )
 @click.option("--workers", type=click.IntRange(1), default=4, help="Number of workers.")
 @click.option("--seed", type=click.IntRange(0), default=0, help="Seed of x0 and of all random draws.")
+@with_options([*resume_options, checkpoint_option])
 @ranks_option
 def train(
     data: str,
@@ -82,6 +90,8 @@ def train(
     stages: tuple[tuple[float, int], ...] | None,
     workers: int,
     seed: int,
+    resume: str | None,
+    checkpoint_every: int | None,
     ranks: int | None,
 ) -> int:
     """Train a model of the images DATA and write it to OUT/model.npz.
@@ -100,8 +110,20 @@ def train(
     if elsewhere(ranks):
         return relaunch(ranks)
     with bar(sum(rounds for _, rounds in stages or RECIPES[kind][1]), watched()) as progress:
-        done = trained(problem, chosen, stages, workers=workers, seed=seed, out=out, progress=progress)
-    if launched_rank() == 0 and not done.interrupted:
+        done = trained(
+            problem,
+            chosen,
+            stages,
+            workers=workers,
+            seed=seed,
+            out=out,
+            resume=RESUME[resume],
+            checkpoint_every=checkpoint_every,
+            progress=progress,
+        )
+    if launched_rank() == 0 and done.interrupted:
+        click.echo(f"mpicomp: interrupted. --resume continues, with what {out} holds.", err=True)
+    elif launched_rank() == 0:
         click.echo(
             f"{out / 'model.npz'}: {done.model.x.size} parameters, {done.value / log(2):.3f} bits a pixel on "
             f"training pixels; {human_bytes(done.up_bytes)} up and {human_bytes(done.down_bytes)} down"

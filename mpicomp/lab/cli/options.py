@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import Field
 from functools import reduce
-from math import inf
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,14 @@ class Read(click.ParamType):
 RATE, TIME = Read("rate", parse_rate), Read("time", parse_time)
 
 
+def _number(text: Any) -> float:
+    """The number that ``text`` writes; nan if it writes none."""
+    try:
+        return float(text)
+    except ValueError:
+        return nan
+
+
 class Count(click.ParamType):
     """A whole number, ``least`` or more, which may be written as 1e5."""
 
@@ -54,10 +62,7 @@ class Count(click.ParamType):
         self.least = least
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        try:
-            number = float(value)
-        except ValueError:
-            number = 0.0
+        number = _number(value)
         if not (self.least <= number <= 1e15 and number.is_integer()):  # a float holds these exactly
             raise ConfigError(
                 f"{param.opts[0]} {value!r}; allowed: whole numbers from {self.least} to 1e15, such as 1e5."
@@ -66,13 +71,12 @@ class Count(click.ParamType):
 
 
 class Positive(click.ParamType):
+    """A finite number above 0."""
+
     name = "number"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> float:
-        try:
-            number = float(value)
-        except ValueError:
-            number = 0.0
+        number = _number(value)
         if not 0 < number < inf:
             raise ConfigError(f"{param.opts[0]} has {value!r}; allowed: a positive number, such as 0.05.")
         return number
@@ -115,6 +119,8 @@ def _every(value: Any) -> int | str:
 
 
 class At(click.ParamType):
+    """Rounds with commas between them."""
+
     name = "rounds"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, ...]:
@@ -171,6 +177,12 @@ resume_options = (
 )
 RESUME = {None: False, "yes": True, "if begun": None}  # the keyword ``resume`` of ``run``
 
+checkpoint_option = click.option(
+    "--checkpoint-every",
+    type=click.IntRange(1),
+    help="Rounds between checkpoints in --out.  [default: a single checkpoint, at the end]",
+)
+
 run_options = (
     click.option(
         "--problem", required=True, help="The problem, such as \"logistic(data='digits', lam=1e-3)\"."
@@ -212,11 +224,7 @@ run_options = (
         help="Write the rows as TensorBoard curves to this folder; needs mpicomp[tensorboard].",
     ),
     *resume_options,
-    click.option(
-        "--checkpoint-every",
-        type=click.IntRange(1),
-        help="Rounds between checkpoints in --out.  [default: a single checkpoint, at the end]",
-    ),
+    checkpoint_option,
     *(OPTIONS[name] for name in ("stall_timeout", "on_failure", "verify_bytes")),
     click.option("--json", "as_json", is_flag=True, help="Print the result as one line of JSON."),
 )

@@ -18,9 +18,7 @@ def rounds(total: int, watching: bool) -> AbstractContextManager[Any]:
 
 def stages(watching: bool) -> AbstractContextManager[Any]:
     """Yield a ``progress`` of ``compare`` that shows the current run; None if not ``watching``."""
-    return (
-        _shown(lambda stage, round, row: (stage.number, stage.of, stage.what)) if watching else nullcontext()
-    )
+    return _shown(lambda stage, round, row: stage) if watching else nullcontext()
 
 
 @contextmanager

@@ -1,13 +1,10 @@
-"""Commands that run methods: run, submit, compare, launch."""
+"""Commands that run methods: run, submit, compare."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import fields
-from importlib.machinery import PathFinder
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +12,7 @@ import click
 from click.core import ParameterSource
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.base.files import present
 from mpicomp.lab.cli.options import (
-    OPTIONS,
     PLACE,
     RESUME,
     RUN_SECTIONS,
@@ -42,7 +37,6 @@ from mpicomp.lab.cli.sections import SectionedCommand
 from mpicomp.lab.cli.suites import SuiteFile
 from mpicomp.lab.experiment.run_tables import phases_table, summary_table
 from mpicomp.lab.experiment.tables import terminal
-from mpicomp.lab.jobs.launch import launch
 from mpicomp.runtime.callbacks import Callback, JSONLines, TensorBoard, together
 from mpicomp.runtime.glance import risen
 from mpicomp.runtime.placement import ON_FAILURE
@@ -235,7 +229,7 @@ def compare(
     """
     from mpicomp.lab.experiment.compare import WHOLE, compare_all
     from mpicomp.lab.experiment.compare import compare as compare_methods
-    from mpicomp.lab.experiment.results import unfinished
+    from mpicomp.lab.experiment.folder import unfinished
     from mpicomp.lab.experiment.study import Study, load_file
     from mpicomp.lab.experiment.suite import parse_part
     from mpicomp.runtime.placement import Placement
@@ -282,37 +276,3 @@ def _refuse_stream(suite: Path) -> None:
     open_here = place == Path("/dev/stdin") or place.is_relative_to("/dev/fd") or place.match("/proc/*/fd/*")
     if open_here or not suite.is_file():
         raise ConfigError(f"{suite} can be read once, and every rank reads the suite: give a file.")
-
-
-@cli.command("launch", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--ranks", type=click.IntRange(1), required=True, help="Start this many MPI ranks.")
-@OPTIONS["on_failure"]
-@click.argument("script", nargs=-1, required=True, type=click.UNPROCESSED)
-def launch_(ranks: int, on_failure: str, script: tuple[str, ...]) -> int:
-    """Run your own Python SCRIPT on several MPI ranks.
-
-    Starts mpirun with mpicomp's settings and one thread a rank, or as many as OMP_NUM_THREADS says.  The
-    script's own arguments follow it, as in `mpicomp launch --ranks 4 train.py --epochs 3`.
-    """
-    file, *words = script
-    if file == "-m":
-        _check_module(words[0] if words else "", ranks)
-    elif not file.startswith("-") and not present(Path(file), ConfigError):
-        raise ConfigError(
-            f"no such file: {file}. launch runs a script, as in `mpicomp launch --ranks {ranks} train.py`, "
-            "without `python` before it, or a module: `-m train`."
-        )
-    return launch(ranks, ["-m", "mpicomp.lab.jobs.script", *script], survive=ON_FAILURE[on_failure])
-
-
-def _check_module(name: str, ranks: int) -> None:
-    """Raise ``ConfigError``, in place of an error of each rank, if no module is called ``name``.
-
-    One inside a package is left to the ranks: to look for it is to import the package.
-    """
-    top = name.partition(".")[0]
-    if not top or not (top in sys.modules or find_spec(top) or PathFinder.find_spec(top, [""])):
-        raise ConfigError(
-            f"no module {name!r} on Python's path or in the current folder. launch runs a module, as in "
-            f"`mpicomp launch --ranks {ranks} -m train`, or a script, without -m: `train.py`."
-        )

@@ -1,4 +1,4 @@
-"""A blank figure, its colours, its legend, and the file it is saved in."""
+"""A blank figure, its colours, its texts, and the file it is saved in."""
 
 from __future__ import annotations
 
@@ -136,23 +136,6 @@ def legend_entries(panels: Sequence[Axes]) -> dict[str, Any]:
         handles, labels = axes.get_legend_handles_labels()
         shown |= {label: handle for handle, label in zip(handles, labels, strict=True) if label not in shown}
     return shown
-
-
-def finish(figure: Figure, panels: Sequence[Axes], title: str) -> Figure:
-    """Add the title, and one legend for all panels; returns the figure."""
-    figure.suptitle(title, fontsize=15, fontweight="bold")
-    shown = legend_entries(panels)
-    inches = 0.75 + 0.08 * max(map(len, shown))  # width of the longest legend entry, its line sample included
-    columns = min(len(shown), max(1, int(figure.get_size_inches()[0] / inches)))
-    figure.legend(
-        list(shown.values()),
-        list(shown),
-        loc="outside lower center",
-        ncols=columns,
-        frameon=False,
-        fontsize=10,
-    )
-    return figure
 
 
 @without_tex()

@@ -1,68 +1,33 @@
-"""Run a suite: tune the methods, then run each with every seed into a folder of its own.  Or run a study."""
+"""Run a suite, or all suites of a study: check it on all ranks before the first run, then do its work."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
-from functools import cache, partial
+from dataclasses import fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mpicomp import kernels
 from mpicomp.averaging import check_averaging
 from mpicomp.base.blocks import Blocks
 from mpicomp.base.checks import as_switch
-from mpicomp.base.errors import (
-    ConfigError,
-    DataError,
-    DivergedError,
-    Interrupted,
-    MpicompError,
-    RecordError,
-    keeping,
-)
-from mpicomp.base.files import as_path, as_path_or_none, write_json
-from mpicomp.base.former import present_config
-from mpicomp.lab.experiment.averaged import averaged_by
-from mpicomp.lab.experiment.lines import Outcome
-from mpicomp.lab.experiment.results import (
-    Comparison,
-    finish_comparison,
-    finished,
-    open_comparison,
-    open_study,
-    run_folder,
-    write_tuning,
-)
+from mpicomp.base.errors import ConfigError, MpicompError
+from mpicomp.base.files import as_path, as_path_or_none
+from mpicomp.lab.experiment.claim import open_study
+from mpicomp.lab.experiment.job import Job, Progress
+from mpicomp.lab.experiment.results import Comparison
 from mpicomp.lab.experiment.start import starting_point
 from mpicomp.lab.experiment.study import Study
-from mpicomp.lab.experiment.suite import Entry, Suite, Task
-from mpicomp.lab.experiment.tuning import Tuning, tune
-from mpicomp.methods import Method
-from mpicomp.problems.base import constants_of, fingerprint_of, parts_of
+from mpicomp.lab.experiment.suite import Suite, Task
+from mpicomp.lab.experiment.trials import Tuning
+from mpicomp.problems.base import constants_of, parts_of
 from mpicomp.runtime.alike import as_text, refuse_other_call, refuse_unlike
 from mpicomp.runtime.loop import start_of
 from mpicomp.runtime.placement import Placement
-from mpicomp.runtime.record import Row, changed_code, read_facts, remove_run
-from mpicomp.runtime.result import Run
 from mpicomp.runtime.rounds import check_device
-from mpicomp.runtime.run import left_in_order, run
-from mpicomp.text.own_classes import code_of
+from mpicomp.runtime.run import left_in_order
 from mpicomp.transports import Transport, connect
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Run number ``number`` of ``of`` runs; ``what`` names its method, step and seed."""
-
-    number: int
-    of: int
-    what: str
-
-
-Progress = Callable[[Stage, int, Row | None], None]  # called with the round, and its row if one was recorded
 
 WHOLE = slice(None)
 HERE = Placement()
@@ -98,10 +63,10 @@ def compare(
         raise ConfigError("resume needs the folder of the comparison to continue: give out.")
     folder = as_path_or_none("out", out)
     work = suite.tasks()[part]
-    with _control(suite, placement.dedicated) as control:
-        _refuse_unlike(control, suite, placement, out=folder and str(folder), resume=resume, part=part)
+    given = {"out": folder and str(folder), "resume": resume, "part": part}
+    with _control(suite, placement, _facts(suite) | given) as control:
         control.ask_server(lambda: _check(suite, work, placement))
-        return _Job(suite, work, folder, control, placement, progress).run(resume)
+        return Job(suite, work, folder, control, placement, progress).run(resume)
 
 
 def tune_first(
@@ -112,10 +77,9 @@ def tune_first(
 ) -> Tuning:
     """Tune the first method of ``suite``, which has a range to tune it in.  Collective, like ``compare``."""
     work = suite.tasks()[:1]
-    with _control(suite, placement.dedicated, "mpicomp.tune") as control:
-        _refuse_unlike(control, suite, placement)
+    with _control(suite, placement, _facts(suite), "mpicomp.tune") as control:
         control.ask_server(lambda: _check(suite, work, placement))
-        return _Job(suite, work, None, control, placement, progress).tune(suite.entries[0])
+        return Job(suite, work, None, control, placement, progress).tune(suite.entries[0])
 
 
 def compare_all(
@@ -137,33 +101,37 @@ def compare_all(
             _check(case.suite, tasks, placement, f"{case.label}: ")
         open_study(folder, study, resume)
 
-    with _control(study.cases[0].suite, placement.dedicated) as control:
+    told: dict[str, object] = {"out": str(folder), "resume": resume, "part": part}
+    for case in study.cases:
+        told |= {f"{case.label}: {name}": fact for name, fact in _facts(case.suite).items()}
+    with _control(study.cases[0].suite, placement, told) as control:
         control.ask_server(check_and_open)
         for case, tasks in work:
-            with _control(case.suite, placement.dedicated) as own:
-                _Job(case.suite, tasks, folder / case.slug, own, placement, progress).run(None)
+            with _control(case.suite, placement, {}) as own:
+                Job(case.suite, tasks, folder / case.slug, own, placement, progress).run(None)
+
+
+def _facts(suite: Suite) -> dict[str, object]:
+    """The fields of ``suite``, but for the problem, which each run compares with its data."""
+    return {f.name: getattr(suite, f.name) for f in fields(suite) if f.compare and f.name != "problem"}
 
 
 @contextmanager
-def _control(suite: Suite, dedicated: bool, call: str = "mpicomp.compare") -> Iterator[Transport]:
-    """A transport by which the server shares with the other ranks the state of the folder."""
-    control = connect(suite.workers, dedicated)
+def _control(
+    suite: Suite, placement: Placement, facts: Mapping[str, object], call: str = "mpicomp.compare"
+) -> Iterator[Transport]:
+    """A transport by which the server shares with the other ranks the state of the folder.
+
+    Raises ``ConfigError`` on all ranks if they differ in ``facts``, or in ``placement`` but for what may
+    differ between ranks.
+    """
+    alike = replace(placement, cuda_aware="ask", stall_timeout=None)
+    control = connect(suite.workers, placement.dedicated)
     with left_in_order(control, MpicompError, KeyboardInterrupt):
         refuse_other_call(control, call)
+        told: Any = control.collect({k: as_text(fact) for k, fact in {**facts, "placement": alike}.items()})
+        control.ask_server(lambda: refuse_unlike(told))
         yield control
-
-
-def _refuse_unlike(control: Transport, suite: Suite, placement: Placement, **given: object) -> None:
-    """Raise ``ConfigError`` on all ranks if they are given different comparisons; collective.
-
-    Left out are the problem, which each run compares with its data, and what may differ between ranks.
-    """
-    placement = replace(placement, cuda_aware="ask", stall_timeout=None)
-    asked = {f.name: getattr(suite, f.name) for f in fields(suite) if f.compare and f.name != "problem"}
-    told: Any = control.collect(
-        {name: as_text(value) for name, value in (asked | given | {"placement": placement}).items()}
-    )
-    control.ask_server(lambda: refuse_unlike(told))
 
 
 def _check(suite: Suite, work: list[Task], placement: Placement, of: str = "") -> None:
@@ -187,148 +155,3 @@ def _check(suite: Suite, work: list[Task], placement: Placement, of: str = "") -
                 check_device(method)
         except MpicompError as error:
             raise ConfigError(f"{of}{entry.label}: {error}") from None
-
-
-class _Job:
-    """One call of ``compare``: the suite, its tasks, and how many runs are done."""
-
-    def __init__(
-        self,
-        suite: Suite,
-        work: list[Task],
-        out: Path | None,
-        control: Transport,
-        placement: Placement,
-        progress: Progress | None,
-    ) -> None:
-        self.suite, self.work, self.out = suite, work, out
-        self.control, self.placement, self.progress = control, placement, progress
-        self.x0 = control.ask_server(lambda: starting_point(suite.x0))
-        self.data = control.ask_server(lambda: fingerprint_of(suite.problem))
-        self.averaged = control.ask_server(lambda: averaged_by(placement, suite.problem, suite.workers))
-        self.number, self.of = 0, _runs(suite, work)
-        self.outcomes: list[Outcome] = []  # of the runs done here
-
-    def run(self, resume: bool | None) -> Comparison:
-        out, tunings = self.out, dict[str, Tuning]()
-        if out is not None:
-            tunings = self.control.ask_server(lambda: open_comparison(out, self.suite, resume, self.averaged))
-        with keeping(lambda: Comparison(self.suite, tunings, self.outcomes)):
-            self._run_all(tunings)
-        if out is None:
-            return Comparison(self.suite, tunings, self.outcomes)
-        return self.control.ask_server(lambda: self._finish(out))
-
-    def _finish(self, out: Path) -> Comparison:
-        """Gather the results.  Raises ``RecordError`` if a run of this job is not there any more."""
-        for entry, seeds in self.work:
-            for folder in (run_folder(out, entry, seed) for seed in seeds):
-                if not finished(folder):
-                    raise RecordError(
-                        f"{folder} holds no finished run any more: another job works in {out}, or somebody "
-                        "has deleted it. Resume the comparison once nothing else writes there."
-                    )
-        return finish_comparison(out)
-
-    def _run_all(self, tunings: dict[str, Tuning]) -> None:
-        """Tune where ``tunings``, by label, has no tuning yet, which it gets; then run with every seed."""
-        out, suite = self.out, self.suite
-        if self.placement.device == "cpu":  # the same kernels in every run and every part
-            kernels.preload(_runs(suite, suite.tasks()) * suite.limits.rounds * suite.workers)
-        for entry, seeds in self.work:
-            method = entry.method
-            if entry.tune is not None:
-                tuning = tunings.get(entry.label)
-                if tuning is not None:
-                    self.number += tuning.runs
-                else:
-                    tuning = tunings[entry.label] = self.tune(entry)
-                    if out is not None:
-                        written = partial(write_tuning, out, self.suite, entry, tuning, self.averaged)
-                        self.control.ask_server(written)
-                # Tuning may skip planned runs, and add runs at an end of the range.
-                self.of += tuning.runs - entry.trials * len(self.suite.seeds_to_tune)
-                method = method.with_step(tuning.best.gamma)
-            for seed in seeds:
-                self._record(entry, method, seed)
-
-    def tune(self, entry: Entry) -> Tuning:
-        """Tune the method of ``entry``, which has a range to tune it in."""
-        assert entry.tune is not None
-
-        def attempt(scaled: Method, seed: int, max_bytes: int | None) -> Run:
-            what = f"{entry.label}, step {scaled.step}, seed {seed}"
-            return self._run(scaled, seed, what, max_bytes=max_bytes)
-
-        suite = self.suite
-        return tune(entry.method, entry.tune, suite.seeds_to_tune, attempt, suite.limits)
-
-    def _record(self, entry: Entry, method: Method, seed: int) -> None:
-        """Run ``method`` into its folder, if there is one, unless the folder holds that run already."""
-        folder = None if self.out is None else run_folder(self.out, entry, seed)
-        if folder is not None and not self.control.ask_server(partial(_cleared, folder, method, self.suite)):
-            self.number += 1
-            return
-        try:
-            done = self._run(method, seed, f"{entry.label}, seed {seed}", out=folder)
-            self.outcomes.append(Outcome(entry.label, seed, done.rows, done.summary()))
-        except DivergedError as error:
-            summary = {"status": "diverged", "error": str(error)}
-            self.outcomes.append(Outcome(entry.label, seed, error.so_far or [], summary))
-            if folder is not None:
-                self.control.ask_server(partial(write_json, folder / "summary.json", summary))
-
-    def _check_data(self) -> None:
-        """Raise ``DataError`` if a file of the problem has changed since the comparison began."""
-        if self.suite.problem.fingerprint() != self.data:
-            raise DataError(
-                "the problem's data have changed since this comparison began, and all of its runs are on the "
-                "same data. Put them back and resume, or begin anew in another folder."
-            )
-
-    def _run(self, method: Method, seed: int, what: str, **options: Any) -> Run:
-        self.control.ask_server(self._check_data)
-        self.number += 1
-        stage = Stage(self.number, max(self.number, self.of), what)
-
-        def report(round: int, row: Row | None) -> None:
-            if self.progress is not None:
-                self.progress(stage, round, row)
-
-        options = self.suite.options() | asdict(self.placement) | options
-        result = run(method, self.suite.problem, seed=seed, x0=self.x0, progress=report, **options)
-        if result.status == "interrupted":
-            raise Interrupted(result.rows)
-        return result
-
-
-def _runs(suite: Suite, work: list[Task]) -> int:
-    """The number of runs in ``work``, tuning included."""
-    trials = sum(entry.trials for entry, _ in work)
-    return trials * len(suite.seeds_to_tune) + sum(len(seeds) for _, seeds in work)
-
-
-def _cleared(folder: Path, method: Method, suite: Suite) -> bool:
-    """Whether the run of ``method`` in ``folder`` is still to be done; if so, an unfinished one is deleted.
-
-    Raises ``RecordError`` if the folder holds a finished run of another method, step size or limit.
-    """
-    if finished(folder):
-        facts = read_facts(folder)
-        held = present_config(facts.get("asked", {}))
-        wanted = {"method": repr(method)} | suite.options()
-        for name, value in held.items():
-            if name in wanted and value != wanted[name]:
-                raise RecordError(
-                    f"{folder} holds a run with {name} = {value}, and the comparison now has {wanted[name]}. "
-                    "Delete that folder, or choose another --out."
-                )
-        if changed := changed_code(facts, code_of(method, suite.problem)):
-            warnings.warn(
-                f"{changed} has changed since runs in {folder.parent}, which are kept: delete their folders "
-                "to run them again.",
-                stacklevel=2,
-            )
-        return False
-    remove_run(folder)
-    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -10,10 +11,13 @@ from typing import Any
 
 from mpicomp.base.errors import ConfigError
 from mpicomp.lab.experiment.suite import Entry, Suite
-from mpicomp.lab.experiment.tuning import Tuning, rose, tail
+from mpicomp.lab.experiment.trials import Tuning
+from mpicomp.lab.experiment.tuning import rose, tail
 from mpicomp.runtime.glance import NOT_FINISHED, run_line
-from mpicomp.runtime.record import Row
+from mpicomp.runtime.rows import Row
 from mpicomp.text.literals import read_parameter
+
+OPEN = ("interrupted", NOT_FINISHED)  # the statuses of runs that have not come to their end
 
 
 @dataclass(frozen=True)
@@ -25,9 +29,14 @@ class Outcome:
     rows: list[Row]
     summary: dict[str, Any]
 
+    @property
+    def status(self) -> str:
+        """What ended the run; ``NOT_FINISHED`` while it is under way."""
+        status: str = self.summary.get("status", NOT_FINISHED)
+        return status
+
     def __repr__(self) -> str:
-        what = f"Outcome of {self.label} with seed {self.seed}"
-        return run_line(what, self.rows, self.summary.get("status", NOT_FINISHED))
+        return run_line(f"Outcome of {self.label} with seed {self.seed}", self.rows, self.status)
 
 
 @dataclass(frozen=True)
@@ -101,26 +110,23 @@ def lines_of(suite: Suite, tunings: Mapping[str, Tuning], outcomes: Sequence[Out
 
 
 def _line(suite: Suite, entry: Entry, tuning: Tuning | None, outcomes: list[Outcome]) -> Line:
-    n = suite.workers
-    status = [o.summary.get("status") for o in outcomes]
-    finished = [
-        o for o, s in zip(outcomes, status, strict=True) if s not in (None, "diverged", "interrupted")
-    ]
+    n, status = suite.workers, Counter(o.status for o in outcomes)
+    finished = [o for o in outcomes if o.status not in ("diverged", *OPEN)]
     line = Line(
         label=entry.label,
         step=str(tuning.best.gamma if tuning else entry.method.step),
         at_edge=tuning is not None and tuning.at_edge,
         seeds=len(suite.seeds),
         finished=len(finished),
-        diverged=status.count("diverged"),
-        reached=status.count("target"),
+        diverged=status["diverged"],
+        reached=status["target"],
         trials=entry.trials,
         formats=tuple(sorted(set(_formats(entry.method)))),
     )
     if not finished:
         return line
-    last = [suite.limits.row_of_costs(o.rows, o.summary["status"]) for o in finished]
-    ends = tuple(_end(o, suite) for o in finished)
+    last = [suite.limits.row_of_costs(o.rows, o.status) for o in finished]
+    ends = tuple(_end(o, row, suite) for o, row in zip(finished, last, strict=True))
     errors = [end.error for end in ends if end.error is not None]
     return replace(
         line,
@@ -147,8 +153,9 @@ def _gamma(outcome: Outcome, name: str) -> float | None:
     return None
 
 
-def _end(outcome: Outcome, suite: Suite) -> End:
-    rows, last = outcome.rows, suite.limits.row_of_costs(outcome.rows, outcome.summary["status"])
+def _end(outcome: Outcome, last: Row, suite: Suite) -> End:
+    """The end of a run whose costs are those of the row ``last``."""
+    rows = outcome.rows
     seen = [last] if suite.target is not None else tail(rows)
 
     def mean(name: str) -> float:
@@ -156,7 +163,7 @@ def _end(outcome: Outcome, suite: Suite) -> End:
 
     return End(
         outcome.seed,
-        outcome.summary["status"],
+        outcome.status,
         last.round,
         last.up_bytes,
         last.up_bytes + last.down_bytes,

@@ -15,22 +15,23 @@ from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import as_path, present
 from mpicomp.base.units import one_line
 from mpicomp.lab.experiment import compare as comparing
-from mpicomp.lab.experiment.compare import Progress, Stage
 from mpicomp.lab.experiment.figure import draw_panel
-from mpicomp.lab.experiment.report import picture_of, picture_of_runs, publish
-from mpicomp.lab.experiment.results import Comparison, Record, read_comparison, read_run
+from mpicomp.lab.experiment.folder import read_comparison, read_run
+from mpicomp.lab.experiment.job import Progress
+from mpicomp.lab.experiment.pictures import picture_of, picture_of_runs
+from mpicomp.lab.experiment.report import publish
+from mpicomp.lab.experiment.results import Comparison, Record
 from mpicomp.lab.experiment.shipped import located
 from mpicomp.lab.experiment.study import Study, load_file
 from mpicomp.lab.experiment.styling import as_look
 from mpicomp.lab.experiment.suite import Suite
 from mpicomp.lab.experiment.suite_file import check_range, parse_suite, plain, suite_of
-from mpicomp.lab.experiment.tuning import Tuning
+from mpicomp.lab.experiment.trials import Tuning
 from mpicomp.methods import Method
 from mpicomp.methods.parameters import is_auto
 from mpicomp.problems import Problem
 from mpicomp.runtime.bars import shown
 from mpicomp.runtime.placement import OF_COMPARISONS, Placement
-from mpicomp.runtime.record import Row
 from mpicomp.runtime.result import Run
 from mpicomp.text.config import as_method, as_problem, to_text
 from mpicomp.transports.launcher import launched_rank
@@ -85,7 +86,7 @@ def compare(
     suite = _suite(methods, problem, tune, settings)
     if out is not None:
         _check_reads_back(suite)
-    with shown(progress, _stage) as report:
+    with shown(progress, lambda stage, round, row: stage) as report:
         comparison = comparing.compare(suite, out, resume=resume, placement=placement, progress=report)
     if out is not None and launched_rank() == 0:
         publish(out)
@@ -122,7 +123,7 @@ def tune(
     suite = _suite(
         {to_text(method): method}, problem, {to_text(method): exponents}, {"down": "exact"} | settings
     )
-    with shown(progress, _stage) as report:
+    with shown(progress, lambda stage, round, row: stage) as report:
         tuning = comparing.tune_first(suite, placement=placement, progress=report)
     if (doubt := tuning.doubt) and launched_rank() == 0:
         warnings.warn(doubt, stacklevel=2)
@@ -132,11 +133,6 @@ def tune(
 def _placement(settings: dict[str, Any]) -> Placement:
     """The placement of the runs; its settings are taken out of ``settings``."""
     return Placement(**{name: settings.pop(name) for name in OF_COMPARISONS if name in settings})
-
-
-def _stage(stage: Stage, round: int, row: Row | None) -> tuple[int, int, str]:
-    """The number of the run under way, of how many, and its text, for a bar."""
-    return stage.number, stage.of, stage.what
 
 
 def load(folder: str | Path) -> Record | Comparison:

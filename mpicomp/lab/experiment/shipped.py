@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mpicomp.base.errors import ConfigError, check_known
 from mpicomp.base.files import present, write_atomically
-from mpicomp.lab.experiment.suite_file import read_toml
+from mpicomp.lab.experiment.toml import read_toml
 
 
 def suites() -> dict[str, Path]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError, DataError
-from mpicomp.compressors.base import Array
 from mpicomp.data.npy import read_npy
 
 

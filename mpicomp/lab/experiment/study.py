@@ -27,7 +27,8 @@ from typing import Any
 
 from mpicomp.base.errors import ConfigError, check_known
 from mpicomp.lab.experiment.suite import Suite, slug
-from mpicomp.lab.experiment.suite_file import SETTINGS, parse_suite, read_file, read_toml, write_toml
+from mpicomp.lab.experiment.suite_file import SETTINGS, parse_suite, suite_in
+from mpicomp.lab.experiment.toml import read_file, read_toml, write_toml
 
 _FILES = re.compile(r"study\.toml|table\.(md|json)|figure(-\d+)?\.png")  # files of a study's folder
 _WHEN = {"every", "at"}  # the settings that say after which rounds there is a row
@@ -68,6 +69,8 @@ def parse(source: str) -> Suite | Study:
     tables, methods = top.pop("case"), top.pop("method", [])
     if not tables or not _are_tables(tables) or not _are_tables(methods):
         raise ConfigError("cases and methods are tables of their own, headed [[case]] and [[method]].")
+    if not isinstance(title := top.get("title", ""), str):
+        raise ConfigError(f"title = {title!r}; allowed: a text.")
     cases = tuple(_case(table, top, methods) for table in tables)
     names = [case.slug for case in cases]
     if "" in names or len(set(names)) < len(names):
@@ -87,7 +90,7 @@ def parse(source: str) -> Suite | Study:
                 f"{list(cases[0].suite.x)}. The panels of one figure have the same x axes: give x above the "
                 "cases."
             )
-    return Study(str(top.get("title", "")) or cases[0].label, cases, source)
+    return Study(title or cases[0].label, cases, source)
 
 
 def _case(table: Any, top: dict[str, Any], methods: list[Any]) -> Case:
@@ -103,7 +106,8 @@ def _case(table: Any, top: dict[str, Any], methods: list[Any]) -> Case:
     for key in settings:
         check_known(f"key of case {label!r}", key, SETTINGS)
     try:
-        return Case(label, parse_suite(write_toml(settings, [*methods, *own])))
+        tables = [*methods, *own]
+        return Case(label, suite_in(settings | {"method": tables}, write_toml(settings, tables)))
     except ConfigError as error:
         raise ConfigError(f"case {label!r}: {error}") from None
 

@@ -14,7 +14,7 @@ from mpicomp.problems import Problem
 from mpicomp.runtime.limits import Limits
 from mpicomp.runtime.observation import Observation
 
-# The quantities that a figure can show on its x and y axes; ``experiment.figure`` draws them.
+# The quantities that a figure can show on its x and y axes; ``experiment.picture`` says what each is.
 AXES = {
     "x": ("rounds", "up", "both", "seconds", "epochs"),
     "y": ("gradient", "f", "error"),

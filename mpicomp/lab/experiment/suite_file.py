@@ -34,21 +34,19 @@ of such files and of data start at the current folder, not at that of the suite;
 
 from __future__ import annotations
 
-import json
-import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from functools import reduce
-from math import inf
 from operator import or_
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from mpicomp.base.checks import as_workers, check_choice
 from mpicomp.base.errors import ConfigError, check_known
 from mpicomp.base.given_arrays import ADDRESS
 from mpicomp.compressors import Lossless
 from mpicomp.lab.experiment.suite import AXES, Entry, Suite, X
+from mpicomp.lab.experiment.toml import read_file, read_toml, write_toml
 from mpicomp.methods import Method
 from mpicomp.problems import Problem
 from mpicomp.runtime.limits import Limits
@@ -57,11 +55,7 @@ from mpicomp.runtime.schedule import FINE
 from mpicomp.runtime.settings import settings_of
 from mpicomp.text.config import parse_method, parse_problem, to_text
 
-T = TypeVar("T")
-
 DOWN = "f4"  # the default of ``down``
-_LONGEST = 2**28  # characters of a suite, which may hold the numbers of a long x0
-_DEEPEST = 8  # levels of nested lists and tables; a method's ``tune`` in a study's case is at level 4
 
 
 def load_suite(path: str | Path) -> Suite:
@@ -69,56 +63,13 @@ def load_suite(path: str | Path) -> Suite:
     return read_file(path, parse_suite)
 
 
-def read_file(path: str | Path, parse: Callable[[str], T]) -> T:
-    """``parse`` of the text in the file ``path``.  Raises ``ConfigError``, naming the file, if that fails."""
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            text = file.read(_LONGEST + 1)  # a device such as /dev/zero has no end
-        if len(text) > _LONGEST:
-            raise ConfigError(f"it is longer than {_LONGEST} characters. Give a suite.")
-        return parse(text)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}.") from None
-    except (ConfigError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from None
-
-
-def read_toml(source: str) -> dict[str, Any]:
-    """The tables in ``source``.  Raises ``ConfigError`` if it is no TOML, or has a refused value.
-
-    Refused are dates, times, numbers that are not finite, integers beyond 64 bits, and values nested too
-    deeply.
-    """
-    try:
-        top = tomllib.loads(source)
-    except ValueError as error:  # of TOML, or of Python for an integer of more than 4300 digits
-        raise ConfigError(f"not a TOML file: {error}.") from None
-    except RecursionError:
-        raise ConfigError("its values are nested too deeply.") from None
-    for key, value in top.items():
-        _check_value(key, value)
-    return top
-
-
-def _check_value(key: str, value: Any, depth: int = 0) -> None:
-    """Raise ``ConfigError`` for dates, infinities, integers beyond 64 bits, and values nested too deeply."""
-    if depth > _DEEPEST:
-        raise ConfigError(f"{key} is nested too deeply.")
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            _check_value(name, inner, depth + 1)
-    elif isinstance(value, list):
-        for inner in value:
-            _check_value(key, inner, depth + 1)
-    elif not isinstance(value, str | int | float) or value in (inf, -inf) or value != value:
-        raise ConfigError(f"{key} = {value}; allowed: a text, a finite number, true, false, a list, a table.")
-    elif isinstance(value, int) and not -(2**63) <= value < 2**64:
-        raise ConfigError(f"{key} has an integer of {value.bit_length()} bits; allowed: 64 bits at most.")
-
-
 def parse_suite(source: str) -> Suite:
     """The suite that the TOML text ``source`` describes.  Raises ``ConfigError``."""
-    top = read_toml(source)
+    return suite_in(read_toml(source), source)
+
+
+def suite_in(top: dict[str, Any], source: str) -> Suite:
+    """The suite of the settings and methods ``top``, in TOML ``source``.  Raises ``ConfigError``."""
     _check("suite", top, SETTINGS, required=("problem", "workers", "rounds", "method"))
     _check_settings(top)
     tables = top.pop("method")
@@ -168,15 +119,6 @@ def plain(value: Any) -> Any:
     """A sequence or an array as a list, and numbers of numpy as Python's."""
     value = value.tolist() if hasattr(value, "tolist") else value
     return [plain(one) for one in value] if isinstance(value, list | tuple | range) else value
-
-
-def write_toml(settings: Mapping[str, Any], methods: Iterable[Mapping[str, Any]]) -> str:
-    """The settings and methods as TOML text; its strings, numbers and lists are written as in JSON."""
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
-    for method in methods:
-        lines += ["", "[[method]]"]
-        lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in method.items()]
-    return "\n".join(lines) + "\n"
 
 
 def _check_settings(top: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.base.interpreter import interpreter
 from mpicomp.lab.jobs.launcher import Launcher, find_launcher
 from mpicomp.runtime.devices import open_device
-from mpicomp.runtime.record import describe_machine
+from mpicomp.runtime.facts import describe_machine
 from mpicomp.transports.launcher import launched_ranks
 
 # Each rank says in one line how many ranks MPI sees, which library it is, and whether it is CUDA-aware.

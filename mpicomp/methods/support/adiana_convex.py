@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from mpicomp.methods.support.adiana_parameters import Weights
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 @dataclass(frozen=True)

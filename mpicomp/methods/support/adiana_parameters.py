@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import NamedTuple
 
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 class Weights(NamedTuple):

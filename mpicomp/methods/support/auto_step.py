@@ -35,7 +35,7 @@ from mpicomp.methods.support.distance import DistanceControl
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.fixed_point import of_natural, to_natural
 from mpicomp.methods.support.recording import Recording, dot, norm
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 
 
 def with_auto_step(method: Method) -> Method:

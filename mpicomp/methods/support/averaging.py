@@ -8,11 +8,12 @@ from typing import Any, Self
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blocks import BlockMessages
 from mpicomp.base.errors import DivergedError, MessageError
 from mpicomp.compressors import Compressor
-from mpicomp.compressors.base import Array, Sum
+from mpicomp.compressors.base import Sum
 from mpicomp.compressors.blockwise import Blockwise
 from mpicomp.compressors.lossless import Lossless
 from mpicomp.keys import Key

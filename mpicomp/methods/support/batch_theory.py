@@ -6,7 +6,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.methods.base import Method
 from mpicomp.methods.parameters import BatchSize
 from mpicomp.methods.support.stochastic import batch_size
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 def batch_smoothness(method: Method, c: Constants, batch: BatchSize) -> float:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.parts import Parts
-from mpicomp.compressors.base import Array, Compressor, Sum
+from mpicomp.compressors.base import Compressor, Sum
 from mpicomp.compressors.blockwise import Blockwise
 from mpicomp.keys import Key
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from mpicomp.base.arrays import Array
 from mpicomp.compressors import Compressor, Identity, Lossless, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.estimating import EstimatingMethod, TwoPointEstimate, TwoPoints
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 
 def share(C: Compressor, whole: Identity, d: int, n: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mpicomp.base.checks import theory_factor
 from mpicomp.base.errors import ConfigError
 from mpicomp.methods.base import Method
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 def require_convex(method: Method, c: Constants, every: bool = True) -> None:

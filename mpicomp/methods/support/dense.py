@@ -8,7 +8,7 @@ from mpicomp.compressors import Compressor, Identity
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.support.averaging import AveragingMethod
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 
 
 class DenseMethod(AveragingMethod):

@@ -6,15 +6,15 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+from mpicomp.base.arrays import Array
 from mpicomp.compressors import Compressor, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.rates import require_rate
 from mpicomp.methods.support.starts import uplink_from
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 
 
 class DifferenceMethod(AveragingMethod, EstimatingMethod):

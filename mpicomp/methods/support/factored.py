@@ -11,9 +11,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts, check_parts
-from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.matrices import columns_of
 from mpicomp.kernels.lowrank import add_outer, orthonormal, times
 from mpicomp.keys import Key, Stream

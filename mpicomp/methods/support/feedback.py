@@ -8,7 +8,7 @@ from mpicomp.methods.base import Method
 from mpicomp.methods.parameters import BatchSize
 from mpicomp.methods.support.batch_theory import batch_smoothness
 from mpicomp.methods.support.convexity import require_convex
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 def feedback_step(method: Method, c: Constants, n: int, batch: BatchSize, *alphas: float) -> float:

@@ -17,10 +17,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MessageError
 from mpicomp.codecs.varint import read_varint, varint
-from mpicomp.compressors.base import Array, Sum
+from mpicomp.compressors.base import Sum
 from mpicomp.kernels import join
 from mpicomp.keys import Key
 from mpicomp.methods.base import Accumulator, Message

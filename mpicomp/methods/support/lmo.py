@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 
 from mpicomp import kernels
+from mpicomp.base.arrays import Array
 from mpicomp.base.blas import one_thread
 from mpicomp.base.errors import DivergedError
 from mpicomp.base.parts import Parts
-from mpicomp.compressors.base import Array
 from mpicomp.kernels.lowrank import scaled
 
 NORMS = ("l2", "linf", "spectral")

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Annotated, Any, ClassVar, Self
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.checks import check_positive, number
 from mpicomp.base.errors import ConfigError, not_allowed
 from mpicomp.base.parts import Parts, check_parts
 from mpicomp.compressors import Compressor, Contractive
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message, start
 from mpicomp.methods.parameters import BatchSize, Choice, PartsOfX, PositiveIntegerOrNone, Value
@@ -21,7 +21,8 @@ from mpicomp.methods.support.gradient_averages import HEAVY_BALL, IGT, MOMENTA, 
 from mpicomp.methods.support.lmo import NORMS, POLARS, squared_ratio, steepest
 from mpicomp.methods.support.starts import uplink_from
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 DECREASING = "decreasing"
 _check_rate = number(f"a number above 0 and at most 1, or {DECREASING!r}", lambda v: 0 < v <= 1)

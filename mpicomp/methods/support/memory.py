@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Self
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.parts import Parts
-from mpicomp.compressors.base import Absolute, Array, Contractive, Sum
+from mpicomp.compressors.base import Absolute, Contractive, Sum
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.support.averaging import AveragingMethod

@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import MessageError
 from mpicomp.compressors import Identity, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.scattering import ScatteringMethod
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 class OwnModelMethod(AveragingMethod, ScatteringMethod):

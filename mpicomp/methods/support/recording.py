@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Stream
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 
 
 class Recording(Objective):

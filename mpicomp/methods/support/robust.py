@@ -28,7 +28,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mpicomp import kernels
-from mpicomp.compressors.base import Array
+from mpicomp.base.arrays import Array
 from mpicomp.keys import Stream
 
 RULES = ("median", "trimmed", "geometric", "clipping", "mean")

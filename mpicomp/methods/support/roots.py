@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.blas import one_thread
 from mpicomp.base.errors import ConfigError
 from mpicomp.codecs.values import decode_values, encode_values
-from mpicomp.compressors.base import Array
 
 
 def roots(L: Array, d: int) -> tuple[Array, Array]:

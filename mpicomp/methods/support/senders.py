@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
-from mpicomp.compressors.base import Array, Compressor, Sum
+from mpicomp.compressors.base import Compressor, Sum
 from mpicomp.keys import Key
 
 

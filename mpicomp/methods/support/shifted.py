@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from mpicomp.base.arrays import Array
 from mpicomp.compressors import Compressor, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.base import Message
 from mpicomp.methods.parameters import BatchSize
 from mpicomp.methods.support.averaging import AveragingMethod
 from mpicomp.methods.support.starts import rate_from, uplink_from
 from mpicomp.methods.support.stochastic import gradient
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 
 
 class ShiftedMethod(AveragingMethod):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import sqrt
 
 from mpicomp.base.errors import ConfigError
-from mpicomp.problems.base import Constants
+from mpicomp.problems.constants import Constants
 
 
 def step(c: Constants, a: float, omega: float, alpha: float) -> float:

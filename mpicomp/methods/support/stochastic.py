@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.errors import ConfigError
-from mpicomp.compressors.base import Array
 from mpicomp.keys import Key
 from mpicomp.methods.parameters import BatchSize
-from mpicomp.problems.base import Objective
+from mpicomp.problems.objective import Objective
 
 
 def gradient(f: Objective, x: Array, batch: BatchSize, key: Key) -> Array:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import sqrt
 from typing import NamedTuple
 
-from mpicomp.compressors.base import Array
-from mpicomp.problems.base import Constants
+from mpicomp.base.arrays import Array
+from mpicomp.problems.constants import Constants
 
 CAP = 1e9  # Γμ/L̄ above which Γ stays as it is: the method depends on Γ only through 1 + L̄/(Γμ)
 

@@ -17,12 +17,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mpicomp.base.arrays import Array
 from mpicomp.base.bits import Bytes
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.given_arrays import as_array
 from mpicomp.base.units import one_line
 from mpicomp.compressors import Bernoulli, Dithering, Lossless, RandK, Unbiased
-from mpicomp.compressors.base import Array
 from mpicomp.compressors.support.variances import of_blocks
 from mpicomp.compressors.support.weighted import Weighted
 from mpicomp.keys import Key
@@ -30,7 +30,8 @@ from mpicomp.methods.base import Accumulator, Method
 from mpicomp.methods.support.averaging import Each
 from mpicomp.methods.support.estimating import EstimatingMethod
 from mpicomp.methods.support.roots import decode_symmetric, encode_symmetric, roots, times
-from mpicomp.problems.base import Constants, Objective
+from mpicomp.problems.constants import Constants
+from mpicomp.problems.objective import Objective
 
 MOST = 2**26  # numbers, n d²: half a GiB of matrices on the server
 

@@ -25,9 +25,7 @@ from mpicomp.lab.bench.cost_model import (
     latency_of,
     model_of,
 )
-from mpicomp.lab.bench.link import (
-    between_hosts,
-)
+from mpicomp.lab.bench.link import between_hosts
 
 SMALL = Costs(up=1000.0, down=4000.0, worker=3e-3, server=1e-4, replica=2e-4)
 DENSE = Costs(up=4e5, down=4e5, worker=2e-3, server=5e-5, replica=1e-4)

@@ -10,21 +10,16 @@ import pytest
 from mpicomp.base.errors import ConfigError, DivergedError
 from mpicomp.lab.bench import hosts, linkreport
 from mpicomp.lab.bench.break_even import crossing
+from mpicomp.lab.bench.contenders import Contender, contenders, uncompressed
 from mpicomp.lab.bench.cost_model import (
     ByRoot,
     Costs,
     Link,
     model_of,
 )
-from mpicomp.lab.bench.link import (
-    Contender,
-    Timing,
-    break_evens,
-    contenders,
-    runs_alone,
-    uncompressed,
-)
+from mpicomp.lab.bench.link import runs_alone
 from mpicomp.lab.bench.linkreport import Results, publish, tables
+from mpicomp.lab.bench.timings import Timing, break_evens
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.text.config import parse_method
 

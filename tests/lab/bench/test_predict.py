@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
 from click.testing import CliRunner
@@ -16,6 +17,7 @@ from mpicomp.lab.bench.cost_model import (
     Link,
 )
 from mpicomp.lab.bench.predict import FEW, MANY, MORE, _down, _server, _up, forecast, given
+from mpicomp.lab.bench.timed_run import timed_run
 from mpicomp.lab.cli import root
 from mpicomp.methods import EF21, GD, M3, MARINA, MARINAP
 from mpicomp.problems import Attacked, Noisy, Quadratics
@@ -187,3 +189,17 @@ def test_a_forecast_ends_whatever_the_numbers(name, value):
     words = [word for pair in (usual | {name: value}).items() for word in pair]
     done = CliRunner().invoke(root.cli, ["predict", *words])
     assert done.exit_code == 2 and f"Invalid value for '{name}'" in done.output
+
+
+def test_an_interrupt_in_the_warm_up_ends_the_timed_run():
+    """It ended the warm-up, and the run that is timed went on."""
+    seen = []
+
+    def interrupt(round, row):
+        seen.append(round)
+        if round == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        timed_run(GD(gamma=0.1), Quadratics(d=10), workers=2, rounds=50, progress=interrupt)
+    assert seen == [1, 2, 3]

@@ -306,10 +306,13 @@ def test_a_learning_rate_is_a_positive_number(torch):
         (("traffic", "--workers", "4,some"), "--workers 'some'; allowed: whole numbers from 1"),
         (("serving", "--d", ""), "--d ''; allowed: whole numbers from 1"),
         (("train", "--links", "1gb"), "rate '1gb'; allowed"),
+        # Steps were timed, as without it, on images of random squares.
+        (("train", "--images", "digits"), "--images is for a target: add --to-target"),
+        (("train", "--seeds", "3"), "--seeds is for a target: add --to-target"),
         (("link", "link_digits", "--rate", ""), "rate ''; allowed"),
     ],
 )
-def test_values_with_commas_between_them_are_refused_one_by_one(arguments, said):
+def test_values_that_do_not_fit_are_refused_one_by_one(arguments, said):
     done = mpicomp("bench", *arguments)
     assert done.returncode == 1 and said in done.stderr and done.stderr.count("\n") == 1
 

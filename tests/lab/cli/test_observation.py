@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from mpicomp.runtime.record import read_rows
+from mpicomp.runtime.rows import read_rows
 from tests.support.launching import mpicomp, mpirun
 
 RUN = ("run", "--problem", "logistic(data=breast_cancer, lam=1e-3)", "--workers", "4", "--rounds", "20")

@@ -11,7 +11,7 @@ import warnings
 import pytest
 
 from mpicomp import compare, run
-from mpicomp.lab.experiment.results import read_comparison
+from mpicomp.lab.experiment.folder import read_comparison
 from mpicomp.text.config import parse_method, parse_problem
 from tests.support import own_file
 from tests.support.launching import mpicomp

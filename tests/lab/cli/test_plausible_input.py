@@ -18,7 +18,7 @@ from mpicomp.base.errors import ConfigError, DataError, RecordError
 from mpicomp.data import fetch
 from mpicomp.images import ImageModel
 from mpicomp.lab.cli.root import cli
-from mpicomp.lab.experiment import suite_file
+from mpicomp.lab.experiment import toml
 from mpicomp.lab.experiment.report import plot_files, publish
 from mpicomp.lab.experiment.study import load_file, parse
 from mpicomp.lab.experiment.suite_file import parse_suite
@@ -88,7 +88,7 @@ def test_a_suite_may_begin_with_a_byte_order_mark(text, tmp_path):
 
 
 def test_a_suite_without_an_end_is_not_read_to_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(suite_file, "_LONGEST", len(text := SUITE.format("", "")))
+    monkeypatch.setattr(toml, "_LONGEST", len(text := SUITE.format("", "")))
     (tmp_path / "s.toml").write_text(text)
     assert load_file(tmp_path / "s.toml") == parse(text)
     (tmp_path / "s.toml").write_text(text + "\n")
@@ -231,6 +231,14 @@ def test_a_script_that_is_not_there_is_refused_once(first, tmp_path, monkeypatch
     done = CliRunner().invoke(cli, ["launch", "--ranks", "2", first, "run"])
     assert isinstance(done.exception, ConfigError)
     assert str(done.exception).startswith(f"no such file: {first}. launch runs a script, as in ")
+
+
+@pytest.mark.parametrize("first", ["--stall-timeout", "-v"])
+def test_an_option_that_launch_lacks_is_no_script(first):
+    """Each rank looked for a file of this name."""
+    done = CliRunner().invoke(cli, ["launch", "--ranks", "2", first, "train.py"])
+    assert isinstance(done.exception, ConfigError)
+    assert str(done.exception).startswith(f"launch has no option {first}; allowed before the script: --ranks")
 
 
 @pytest.mark.parametrize("words", [["nosuch"], ["nosuch.train"], ["./train.py"], []])

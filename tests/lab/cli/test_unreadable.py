@@ -20,8 +20,8 @@ from mpicomp.data.cache import set_folder
 from mpicomp.images import ImageModel, Stack, read_images, write_images
 from mpicomp.images.grey import load_grey
 from mpicomp.lab.experiment.compare import compare
+from mpicomp.lab.experiment.folder import read_comparison
 from mpicomp.lab.experiment.report import plot_files
-from mpicomp.lab.experiment.results import read_comparison
 from mpicomp.lab.experiment.shipped import copy, located
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.problems import Logistic, Quadratics

@@ -108,7 +108,7 @@ def test_a_run_whose_rows_are_gone_is_missing(tmp_path):
     suite = parse_suite(FAIR)
     whole = compare(suite, tmp_path)
     (tmp_path / "runs" / "gd" / "seed-1" / "rows.csv").unlink()
-    lines = mpicomp.lab.experiment.results.read_comparison(tmp_path).lines()
+    lines = mpicomp.lab.experiment.folder.read_comparison(tmp_path).lines()
     assert (lines[0].finished, lines[0].missing) == (4, 1)
     assert "Of 5 seeds, runs are missing: 1 of GD." in caveats(lines, suite)
     again = compare(suite, tmp_path, resume=True)

@@ -10,8 +10,8 @@ import pytest
 import mpicomp
 from mpicomp import GD
 from mpicomp.base.errors import RecordError
-from mpicomp.lab.experiment import report
-from mpicomp.runtime.record import read_rows
+from mpicomp.lab.experiment.pictures import picture_of_folders
+from mpicomp.runtime.rows import read_rows
 from tests.support.foreign_folders import QUADRATICS, a_comparison, a_run
 
 ROW = "2,0.5,0.25,80,80,640,640,2.0,,0.001,1.0\n"
@@ -117,7 +117,7 @@ def test_any_text_of_a_record_can_be_drawn(tmp_path):
     assert len(set(labels)) == 4 and {label[:502] for label in labels[:2]} == {"m" * 500 + ".."}
     title = axes.get_title(loc="left")
     assert "CRC" in title and len(title) < 600
-    curves = report._picture_of_runs(folders).curves
+    curves = picture_of_folders(folders).curves
     assert len(curves) == 4 and max(map(len, curves)) < 600
     (tmp_path / "a" / "summary.json").write_text(json.dumps({"method": texts[0], "problem": texts[0]}))
     assert len(repr(mpicomp.load(tmp_path / "a"))) < 800
@@ -238,6 +238,6 @@ def test_a_run_that_ends_while_it_is_read_is_not_taken_for_one_that_lost_rows(tm
             (run / "summary.json").write_text(summary)
         return rows
 
-    monkeypatch.setattr("mpicomp.lab.experiment.results.read_rows", ends)
+    monkeypatch.setattr("mpicomp.lab.experiment.folder.read_rows", ends)
     assert mpicomp.load(tmp_path).lines()[0].finished == 0
     assert mpicomp.load(tmp_path).lines()[0].finished == 1

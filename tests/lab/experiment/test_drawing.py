@@ -13,7 +13,8 @@ from mpicomp.compressors import RandK
 from mpicomp.lab.experiment.canvas import plain_title, save
 from mpicomp.lab.experiment.compare import compare
 from mpicomp.lab.experiment.figure import draw, draw_all
-from mpicomp.lab.experiment.report import _picture_of_runs, picture_of, plot_files, publish
+from mpicomp.lab.experiment.pictures import picture_of, picture_of_folders
+from mpicomp.lab.experiment.report import plot_files, publish
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.methods import DIANA, GD
 from mpicomp.problems import Quadratics
@@ -142,7 +143,7 @@ def test_runs_of_different_problems_are_not_drawn_together(done, tmp_path):
 def test_a_plotted_run_says_which_method_it_is(tmp_path):
     for name, method in (("first", GD()), ("second", DIANA(RandK(2)))):
         run(method, Quadratics(d=5), workers=2, rounds=10, every=5, out=tmp_path / name)
-    picture = _picture_of_runs([tmp_path / "first", tmp_path / "second"])
+    picture = picture_of_folders([tmp_path / "first", tmp_path / "second"])
     assert picture.title == "first, second"
     assert list(picture.curves) == ["first: gd", "second: diana(Q=randk(k=2))"]
 

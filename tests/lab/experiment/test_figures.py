@@ -24,15 +24,15 @@ from mpicomp.lab.cli import cli
 from mpicomp.lab.experiment.canvas import COLOURS, DASHES, MOST_STYLES, curve_style
 from mpicomp.lab.experiment.figure import (
     MOST_PANELS,
-    Picture,
-    _minimum,
     crushed,
     draw,
     draw_all,
     pages,
 )
 from mpicomp.lab.experiment.layout import MOST_CURVES
-from mpicomp.lab.experiment.report import picture_of, picture_of_runs, plot_files
+from mpicomp.lab.experiment.picture import Picture, minimum
+from mpicomp.lab.experiment.pictures import picture_of, picture_of_runs
+from mpicomp.lab.experiment.report import plot_files
 from mpicomp.lab.experiment.styling import STYLES, X, Y, as_look
 from mpicomp.lab.experiment.suite import AXES
 from mpicomp.problems import MLP, LeastSquares, Logistic, Quadratics
@@ -272,16 +272,16 @@ def test_the_minimum_of_other_data_than_the_run_s_is_not_subtracted(tmp_path, mo
     mpicomp.compare({"GD": GD()}, problem, workers=2, rounds=20, every=10, out="compared")
     known = problem.constants(2).f_star
     records = [mpicomp.load("run"), mpicomp.load("compared")]
-    assert all(_minimum(p) == (known, False) for p in pictures(records))
+    assert all(minimum(p) == (known, False) for p in pictures(records))
     write(10.0)
     assert problem.constants(2).f_star > 2 * known
     mpicomp.run(GD(), problem, workers=2, rounds=20, every=10, out="other")
     least = records[0].rows[-1].f
-    assert [_minimum(p) for p in pictures(records)] == [(least, True)] * 2
+    assert [minimum(p) for p in pictures(records)] == [(least, True)] * 2
     with pytest.raises(ConfigError, match=r"of other data each.*Plot them apart"):
         plot_files(["run", "other"])
     Path("data.csv").unlink()
-    assert [_minimum(p) for p in pictures(records)] == [(least, True)] * 2
+    assert [minimum(p) for p in pictures(records)] == [(least, True)] * 2
     plot_files(["run"], look=as_look(y="f-f*"))
 
 
@@ -308,7 +308,7 @@ def test_the_minimum_of_all_workers_is_not_subtracted_from_f_of_those_that_were_
         (run, replace(run, lost=lost)),
         (held, replace(held, config=held.config | {"lost": lost})),
     ):
-        assert not _minimum(picture_of_runs([whole]))[1] and _minimum(picture_of_runs([left]))[1]
+        assert not minimum(picture_of_runs([whole]))[1] and minimum(picture_of_runs([left]))[1]
 
 
 def test_runs_that_were_recorded_after_other_rounds_share_a_curve_at_the_rounds_of_all():
@@ -537,9 +537,9 @@ def test_a_backend_that_matplotlib_does_not_know_is_one_line(folder):
 
 def test_runs_of_equal_names_are_told_apart_by_their_paths(folder):
     runs = [folder / "runs" / name / "seed-0" for name in ("gd", "marina")]
-    from mpicomp.lab.experiment.report import _picture_of_runs
+    from mpicomp.lab.experiment.pictures import picture_of_folders
 
-    labels = [label.split(":")[0] for label in _picture_of_runs(runs).curves]
+    labels = [label.split(":")[0] for label in picture_of_folders(runs).curves]
     assert labels == [str(Path("gd") / "seed-0"), str(Path("marina") / "seed-0")]
 
 

@@ -13,7 +13,7 @@ import mpicomp
 from mpicomp.base.errors import RecordError
 from mpicomp.lab.cli import cli
 from mpicomp.lab.experiment import report
-from mpicomp.lab.experiment.figure import Picture
+from mpicomp.lab.experiment.picture import Picture
 from mpicomp.lab.experiment.report import plot_files, publish
 from mpicomp.runtime.session import Session
 from tests.support.foreign_folders import STUDY, a_comparison, a_run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import shutil
 import signal
@@ -10,10 +11,11 @@ import pytest
 
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.base.files import read_json, write_json
-from mpicomp.lab.experiment import compare as comparing
-from mpicomp.lab.experiment.compare import Stage, compare
+from mpicomp.lab.experiment import folder, job
+from mpicomp.lab.experiment.compare import compare
+from mpicomp.lab.experiment.folder import read_comparison, unfinished
+from mpicomp.lab.experiment.job import Stage
 from mpicomp.lab.experiment.report import publish
-from mpicomp.lab.experiment.results import read_comparison, unfinished
 from mpicomp.lab.experiment.suite import parse_part
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.lab.experiment.tables import cells
@@ -25,7 +27,7 @@ def test_resuming_runs_nothing_again_and_gives_the_same(done, tmp_path, monkeypa
     folder, comparison = done
     out = shutil.copytree(folder, tmp_path / "out")
     before = (out / "table.json").read_text()
-    monkeypatch.setattr(comparing, "run", None)
+    monkeypatch.setattr(job, "run", None)
     stages: list[Stage] = []
     assert (
         compare(parse_suite(SUITE), out, resume=True, progress=lambda s, k, r: stages.append(s)) == comparison
@@ -151,6 +153,28 @@ def test_parts_make_the_whole(done, tmp_path, of):
     tables = [(folder / "rows.csv").read_text().splitlines() for folder in (tmp_path, out)]
     assert len(tables[0]) == len(tables[1])
     assert (tmp_path / "tuning.json").read_text() == (out / "tuning.json").read_text()
+
+
+def test_jobs_that_end_at_the_same_time_leave_the_rows_of_all_runs(tmp_path, monkeypatch):
+    """The other job ends its run, and gathers, between this one's reading and its writing."""
+    suite = parse_suite(
+        'problem = "quadratics(d=10)"\nworkers = 2\nrounds = 10\nseeds = [0, 1]\n'
+        '[[method]]\nlabel = "GD"\nmethod = "gd(gamma=0.1)"\n'
+    )
+    write, others = folder.write_json, [parse_part("2/2")]
+
+    def write_late(path, content):
+        if path.name == "tuning.json" and others:
+            compare(suite, tmp_path, resume=None, part=others.pop())
+        write(path, content)
+
+    monkeypatch.setattr(folder, "write_json", write_late)
+    comparison = compare(suite, tmp_path, part=parse_part("1/2"))
+    assert unfinished(tmp_path) == 0 and not others
+    with open(tmp_path / "rows.csv", newline="") as file:
+        gathered = {(row["label"], int(row["seed"])) for row in csv.DictReader(file)}
+    assert gathered == {(o.label, o.seed) for o in comparison.outcomes if o.rows}
+    assert len(comparison.outcomes) == len(suite.entries) * len(suite.seeds)
 
 
 def test_the_seeds_of_a_tuned_method_are_in_one_part():

@@ -14,11 +14,11 @@ import mpicomp
 from mpicomp import EF21, GD, MARINA, DCGDPlus, RandK, TopK
 from mpicomp.base.errors import ConfigError, DivergedError, RecordError
 from mpicomp.lab.experiment import compare as comparing
-from mpicomp.lab.experiment.report import picture_of_runs
+from mpicomp.lab.experiment.pictures import picture_of_runs
 from mpicomp.lab.experiment.suite_file import parse_suite
-from mpicomp.lab.experiment.tuning import Trial
+from mpicomp.lab.experiment.trials import Trial
 from mpicomp.problems import Quadratics
-from mpicomp.runtime.record import Row
+from mpicomp.runtime.rows import Row
 from tests.support.own_file import Centre
 
 QUADRATICS = Quadratics(d=20, noise=0.5, lam=0.1)

@@ -9,12 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import mpicomp.lab.experiment.compare
+import mpicomp.lab.experiment.job
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.lab.experiment.compare import compare, compare_all
 from mpicomp.lab.experiment.figure import draw, draw_all
-from mpicomp.lab.experiment.report import picture_of, plot_files, publish_study
-from mpicomp.lab.experiment.results import read_comparison, unfinished
+from mpicomp.lab.experiment.folder import read_comparison, unfinished
+from mpicomp.lab.experiment.pictures import picture_of
+from mpicomp.lab.experiment.report import plot_files, publish_study
 from mpicomp.lab.experiment.study import Study, load_file, parse
 from mpicomp.lab.experiment.suite import Suite, parse_part
 from mpicomp.lab.experiment.suite_file import parse_suite
@@ -70,6 +71,12 @@ def test_a_study_is_read():
     assert all(parse_suite(case.suite.source) == case.suite for case in study.cases)
 
 
+def test_a_control_character_may_stand_in_a_label():
+    """A case that had U+007F was refused, as no TOML file: JSON has that letter as it is."""
+    case = parse(STUDY.replace("GD, $x$", "GD \\u007f")).cases[1]
+    assert case.suite.entries[-1].label == "GD \x7f" and parse_suite(case.suite.source) == case.suite
+
+
 def test_a_file_without_cases_is_a_suite():
     suite = parse("problem = 'quadratics'\nworkers = 2\nrounds = 3\n[[method]]\nmethod = 'gd'\n")
     assert isinstance(suite, Suite)
@@ -95,6 +102,9 @@ def test_a_file_without_cases_is_a_suite():
         ),
         ("[[method]]", "[method]", "tables of their own"),
         ("title = ", "title ", "not a TOML file"),
+        ('title = "Two cases"', "title = 3", "title = 3; allowed: a text"),
+        # This was said to be no TOML file, with a line number of another text.
+        ("workers = 8", "seeds = {a = 1}", r"case 'κ: .*seeds = \{'a': 1\}; allowed: a value of type list"),
     ],
 )
 def test_a_wrong_study_is_refused(tmp_path, right, wrong, said):
@@ -124,13 +134,13 @@ def test_resuming_runs_what_is_missing(tmp_path, monkeypatch):
         calls.append(args)
         return run(*args, **kwargs)
 
-    run = mpicomp.lab.experiment.compare.run
-    monkeypatch.setattr(mpicomp.lab.experiment.compare, "run", interrupted)
+    run = mpicomp.lab.experiment.job.run
+    monkeypatch.setattr(mpicomp.lab.experiment.job, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         compare_all(study, out)
     with pytest.raises(RecordError, match=r"already holds a study.*--resume"):
         compare_all(study, out)
-    monkeypatch.setattr(mpicomp.lab.experiment.compare, "run", run)
+    monkeypatch.setattr(mpicomp.lab.experiment.job, "run", run)
     with pytest.raises(RecordError, match="holds another study"):
         compare_all(parse(STUDY.replace("rounds = 10", "rounds = 11")), out, resume=True)
     compare_all(study, out, resume=True)
@@ -238,7 +248,7 @@ def test_both_panels_of_bytes_have_one_scale(done):
 
 def test_all_cases_are_checked_before_the_first_is_run(tmp_path, monkeypatch):
     """The error names the case, and the method if one is refused; the folder stays free for the study."""
-    monkeypatch.setattr(mpicomp.lab.experiment.compare, "run", None)
+    monkeypatch.setattr(mpicomp.lab.experiment.job, "run", None)
     wrong = STUDY.replace('method = "gd(gamma=0.5)"', 'method = "diana(Q=randk(k=21), gamma=0.5)"')
     with pytest.raises(ConfigError, match='κ: "noise": GD, \\$x\\$: k=21 exceeds the dimension'):
         compare_all(parse(wrong), tmp_path / "out")

@@ -14,13 +14,13 @@ import mpicomp
 from mpicomp.base.units import human_bytes
 from mpicomp.compressors import Identity, Lossless, RandK, TopK
 from mpicomp.lab.experiment.compare import compare
-from mpicomp.lab.experiment.results import read_comparison
+from mpicomp.lab.experiment.folder import read_comparison
 from mpicomp.lab.experiment.run_tables import phases_table
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.lab.experiment.tables import cells, markdown, terminal
 from mpicomp.methods import DIANA, EF14, GD, MARINA
 from mpicomp.problems import Noisy, Quadratics
-from mpicomp.runtime.record import Row
+from mpicomp.runtime.rows import Row
 from tests.support.suites import SUITE
 
 

@@ -12,10 +12,11 @@ import mpicomp
 from mpicomp import DIANA, GD, RandK, TopK, TwoDirection
 from mpicomp.lab.experiment.compare import compare
 from mpicomp.lab.experiment.suite_file import parse_suite
-from mpicomp.lab.experiment.tuning import Tuning, rose, tail, tune
+from mpicomp.lab.experiment.trials import Tuning
+from mpicomp.lab.experiment.tuning import rose, tail, tune
 from mpicomp.problems import NonconvexGLM, Quadratics
 from mpicomp.runtime.limits import Limits
-from mpicomp.runtime.record import Row
+from mpicomp.runtime.rows import Row
 from tests.support.suites import FAIR
 
 

@@ -13,7 +13,8 @@ import pytest
 
 import mpicomp
 from mpicomp.base.errors import ConfigError
-from mpicomp.lab.experiment.tuning import Trial, Tuning, rose, scale_step, tail, tune
+from mpicomp.lab.experiment.trials import Trial, Tuning
+from mpicomp.lab.experiment.tuning import rose, scale_step, tail, tune
 from mpicomp.methods import GD
 from mpicomp.problems import Objective, Problem, Quadratics
 from mpicomp.runtime.limits import Limits

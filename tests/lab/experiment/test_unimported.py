@@ -13,7 +13,7 @@ import mpicomp
 from mpicomp import GD
 from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.lab.cli import cli
-from mpicomp.lab.experiment.results import read_comparison, read_study, unfinished
+from mpicomp.lab.experiment.folder import read_comparison, read_study, unfinished
 from mpicomp.text.config import parse_compressor, parse_method, parse_problem
 from mpicomp.text.own_classes import NotImported, without_imports
 from mpicomp.text.unimported import UnimportedMethod, UnimportedProblem

@@ -73,6 +73,36 @@ def hides_all_errors():
     goes_on_after_its_error(Exception)
 
 
+def interrupted(where):
+    """Rank 1 is interrupted at ``where`` of step 2, when the other ranks count on it, and goes on."""
+    agg = Aggregator(METHOD, like=np.zeros(8))
+    tell_all = agg.transport.tell_all
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    def told(number):
+        tell_all(number)
+        agg.transport.tell_all = tell_all
+        raise KeyboardInterrupt
+
+    for step in range(4):
+        if RANK == 1 and step == 2:
+            if where == "telling":
+                agg.transport.tell_all = told
+            elif where == "checking":
+                agg._watch.check = interrupt
+            elif where == "ending":
+                type(agg._play.running).ends_step = interrupt
+            else:
+                agg.transport.ask_server = interrupt
+        try:
+            agg(np.ones(8))
+            agg.start(np.ones(8))
+        except KeyboardInterrupt:
+            pass
+
+
 def before_all():
     """An error before the first collective call, where MPI is loaded."""
     MPI.COMM_WORLD.Barrier()

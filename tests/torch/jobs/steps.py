@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from contextlib import suppress
 
 import torch
 
@@ -11,7 +12,7 @@ from mpicomp import DCGD, DIANA, MARINA, VRMARINA, DivergedError, Identity, Natu
 from mpicomp.torch import Compressed, load, save
 from tests.torch.jobs.common import WORLD, digest
 from tests.torch.kinds import Kinds, of_workers
-from tests.torch.loops import TOPK, compressed, train
+from tests.torch.loops import TOPK, compressed, step, train
 from tests.torch.models import loss, network
 
 
@@ -253,3 +254,18 @@ def not_finite():
         opt.step()
     except DivergedError as error:
         return str(error)
+
+
+def interrupted(sync_every):
+    """Rank 1 is interrupted where the other ranks wait for its buffers, and goes on."""
+    model = network(normed=True)
+    opt = compressed(model, sync_every=int(sync_every))
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    for k in range(6):
+        if WORLD.rank == 1 and k == 3:
+            opt.buffers.step = interrupt
+        with suppress(KeyboardInterrupt):
+            step(opt, model, k, WORLD.rank)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mpicomp.base.checks import check_choice
@@ -17,6 +17,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
 from mpicomp.lab.bench.hosts import CONTROL, Hosts
 from mpicomp.lab.bench.job import rows_of
+from mpicomp.lab.bench.train.asked import Asked
 
 RANKS = 4
 # Learning rates by optimiser, the usual one first.
@@ -85,20 +86,33 @@ def contest(ask: Ask, ranks: int = RANKS) -> Iterator[dict[str, Any]]:
     Raises ``ConfigError`` without torch, or if links are asked for where hosts cannot be made, and
     ``MpicompError`` if the ranks fail.
     """
-    _need_torch()
+    known = named((), ask.optimiser)
+    labels = known if ask.labels is None else list(ask.labels)
+    if unknown := set(labels) - set(known):
+        raise ConfigError(f"no contestant with {ask.optimiser} is called {min(unknown)!r}.")
     for rate in ask.rates:
         interface, address = ("lo", "127.0.0.1") if rate is None else ("eth0", f"{CONTROL}.1")
         with nullcontext() if rate is None else Hosts(ranks, rate) as hosts:
             for model, d in ask.models:
-                fields = ("steps", "limit", "most", "learning", "grid", "images", "optimiser")
-                asked = {name: getattr(ask, name) for name in fields}
-                labels = named((), ask.optimiser) if ask.labels is None else list(ask.labels)
-                if unknown := set(labels) - set(named((), ask.optimiser)):
-                    raise ConfigError(f"no contestant with {ask.optimiser} is called {min(unknown)!r}.")
-                asked |= {"labels": labels, "seeds": list(ask.seeds), "usual": RATES[ask.optimiser][0]}
-                asked |= {"model": model, "d": d, "target": ask.targets.get(model)}
-                asked |= {"interface": interface, "address": address}
-                for row in rows_of("train.rank", asked, ranks, hosts, f"training on {ranks} ranks"):
+                asked = Asked(
+                    model=model,
+                    d=d,
+                    target=ask.targets.get(model),
+                    images=ask.images,
+                    steps=ask.steps,
+                    limit=ask.limit,
+                    most=ask.most,
+                    optimiser=ask.optimiser,
+                    labels=labels,
+                    usual=RATES[ask.optimiser][0],
+                    learning=ask.learning,
+                    grid=ask.grid,
+                    seeds=list(ask.seeds),
+                    interface=interface,
+                    address=address,
+                )
+                doing = f"training on {ranks} ranks"
+                for row in rows_of("train.rank", asdict(asked), ranks, hosts, doing):
                     yield {"rate": rate, "ranks": ranks, "optimiser": ask.optimiser, **row}
 
 

@@ -22,6 +22,7 @@ import torch.distributed as dist
 from mpi4py import MPI
 
 from mpicomp.base.errors import DivergedError
+from mpicomp.lab.bench.train.asked import Asked
 from mpicomp.lab.bench.train.contestants import CONTESTANTS, INNER, Contestant, Trainer
 from mpicomp.lab.bench.train.models import Task, task
 from mpicomp.lab.jobs.launch import run_rank
@@ -35,12 +36,12 @@ _SCORE_EVERY = 40  # steps, a multiple of the local steps
 comm = MPI.COMM_WORLD
 
 
-def chosen(asked: dict[str, Any]) -> list[Contestant]:
+def chosen(asked: Asked) -> list[Contestant]:
     """The contestants with the labels that were asked for."""
-    return [c for c in CONTESTANTS if c.label in asked["labels"]]
+    return [c for c in CONTESTANTS if c.label in asked.labels]
 
 
-def competitors(asked: dict[str, Any]) -> list[Contestant]:
+def competitors(asked: Asked) -> list[Contestant]:
     """The contestants of ``chosen`` that train to a target."""
     return [c for c in chosen(asked) if c.competes]
 
@@ -97,17 +98,22 @@ class Stint:
         for name, value in self.trainer.seconds().items():
             self.phases[name] = self.phases.get(name, 0.0) + value - before.get(name, 0.0)
 
-    def row(self) -> dict[str, Any]:
-        """The figures, on all ranks: rank 0's seconds a step, and the bytes a step on the busiest link."""
-        parameters = comm.allgather(digest(self.trainer))
-        busiest = max(comm.allgather(int(self.crossed.max())))
-        low, middle, high = np.quantile(self.seconds, [0.25, 0.5, 0.75])
+    def named(self) -> dict[str, Any]:
+        """The contestant and the model, as rows have them."""
         return {
             "label": self.contestant.label,
             "side": self.contestant.side,
             "every": self.trainer.every,
             "model": self.job.kind,
             "d": sum(p.numel() for p in self.trainer.model.parameters()),
+        }
+
+    def row(self) -> dict[str, Any]:
+        """The figures, on all ranks: rank 0's seconds a step, and the bytes a step on the busiest link."""
+        parameters = comm.allgather(digest(self.trainer))
+        busiest = max(comm.allgather(int(self.crossed.max())))
+        low, middle, high = np.quantile(self.seconds, [0.25, 0.5, 0.75])
+        return self.named() | {
             "seconds": middle,
             "low": low,
             "high": high,
@@ -120,29 +126,28 @@ class Stint:
         }
 
 
-def step_times(asked: dict[str, Any], job: Task) -> list[dict[str, Any]]:
+def step_times(asked: Asked, job: Task) -> list[dict[str, Any]]:
     """Time each contestant's steps, as many as asked for or some more, in turns; returns ``Stint.row``s."""
-    optimiser = asked["optimiser"]
+    optimiser = asked.optimiser
     stints = [Stint(c, job, _RATE_OF_TIMING, c.outer[0], optimiser) for c in chosen(asked)]
     for stint in stints:
         stint.steps(_WARM_UP)
-    for _ in range(max(_TURNS, -(-asked["steps"] // _TURN))):
+    for _ in range(max(_TURNS, -(-asked.steps // _TURN))):
         for stint in stints:
             comm.Barrier()
-            stint.turn(_TURN, asked["interface"])
+            stint.turn(_TURN, asked.interface)
     return [stint.row() for stint in stints]
 
 
-def train(
-    asked: dict[str, Any], c: Contestant, job: Task, lr: float, outer: float, most: float
-) -> dict[str, Any]:
+def train(asked: Asked, c: Contestant, job: Task, lr: float, outer: float, most: float) -> dict[str, Any]:
     """Train a contestant to the test score that is asked for, for at most ``most`` steps.
 
     ``curve`` holds (seconds, steps, score); the clock stands still while the score is taken.  A contestant
     that diverges has missed the target.  The bytes are of all messages of the training.
     """
-    target, limit = asked["target"], asked["limit"]
-    stint = Stint(c, job, lr, outer, asked["optimiser"])
+    target, limit = asked.target, asked.limit
+    assert target is not None
+    stint = Stint(c, job, lr, outer, asked.optimiser)
     spent, sent, curve, reached, diverged = 0.0, (0, 0), [], False, False
     while not (reached or diverged) and spent < limit and stint.taken + _SCORE_EVERY <= most:
         comm.Barrier()
@@ -162,12 +167,7 @@ def train(
         if not diverged:
             curve.append((spent, stint.taken, score))
             reached = job.reached(score, target)
-    return {
-        "label": c.label,
-        "side": c.side,
-        "every": stint.trainer.every,
-        "model": job.kind,
-        "d": sum(p.numel() for p in stint.trainer.model.parameters()),
+    return stint.named() | {
         "target": target,
         "lr": lr,
         "outer": outer,
@@ -182,26 +182,26 @@ def train(
     }
 
 
-def to_target(asked: dict[str, Any], job: Task) -> Iterator[dict[str, Any]]:
+def to_target(asked: Asked, job: Task) -> Iterator[dict[str, Any]]:
     """Train each contestant to the target, once for each seed, with rates of its own: learning and outer."""
-    own, most = asked["learning"] or {}, asked["most"] or inf
+    own, most = asked.learning or {}, asked.most or inf
     for c in competitors(asked):
-        for seed in asked["seeds"]:
-            lr, outer = own.get(c.label, (asked["usual"], c.outer[0]))
+        for seed in asked.seeds:
+            lr, outer = own.get(c.label, (asked.usual, c.outer[0]))
             yield train(asked, c, replace(job, seed=seed), lr, outer, most)
 
 
-def tune(asked: dict[str, Any], job: Task) -> Iterator[dict[str, Any]]:
+def tune(asked: Asked, job: Task) -> Iterator[dict[str, Any]]:
     """Train each contestant with each learning rate of the grid and each outer rate, once for each seed.
 
     A training ends early if it misses the target, or once its rates can no longer be the best ones.  Then
     these rates are not tried with further seeds.
     """
     for c in competitors(asked):
-        most = asked["most"] or inf
-        for lr, outer in product(asked["grid"], c.outer):
+        most = asked.most or inf
+        for lr, outer in product(asked.grid, c.outer):
             rows = []
-            for seed in asked["seeds"]:
+            for seed in asked.seeds:
                 rows.append(train(asked, c, replace(job, seed=seed), lr, outer, most))
                 yield rows[-1]
                 if not rows[-1]["reached"]:
@@ -219,16 +219,16 @@ def _store(address: str) -> dist.Store:
 
 def main(text: str) -> None:
     """Train as the JSON ``text`` asks; rank 0 prints a JSON object for each contestant."""
-    asked = json.loads(text)
+    asked = Asked(**json.loads(text))
     torch.set_num_threads(1)
-    os.environ["GLOO_SOCKET_IFNAME"] = asked["interface"]
-    dist.init_process_group("gloo", store=_store(asked["address"]), rank=comm.rank, world_size=comm.size)
-    target = asked["target"]
-    job = task(asked["model"], asked["d"], None if target is None else asked["images"])
+    os.environ["GLOO_SOCKET_IFNAME"] = asked.interface
+    dist.init_process_group("gloo", store=_store(asked.address), rank=comm.rank, world_size=comm.size)
+    target = asked.target
+    job = task(asked.model, asked.d, None if target is None else asked.images)
     if target is None:
         rows: Any = step_times(asked, job)
     else:
-        rows = tune(asked, job) if asked["grid"] else to_target(asked, job)
+        rows = tune(asked, job) if asked.grid else to_target(asked, job)
     for row in rows:
         if comm.rank == 0:
             print(json.dumps(row), flush=True)

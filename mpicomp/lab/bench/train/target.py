@@ -55,8 +55,8 @@ def chosen_rates(rows: Iterable[dict[str, Any]]) -> dict[str, tuple[float, float
         last = row["curve"][-1][2] if row["curve"] else None
         score = inf if last is None else (-last if row["model"] == "cnn" else last)
         rank = (row["steps"], 0.0) if row["reached"] else (inf, score)
-        which = row["label"], (row["lr"], row["outer"])
-        worst[which] = max(rank, worst.get(which, rank))
+        pair = row["label"], (row["lr"], row["outer"])
+        worst[pair] = max(rank, worst.get(pair, rank))
     labels = dict.fromkeys(label for label, _ in worst)
     return {own: min((rank, rates) for (of, rates), rank in worst.items() if of == own)[1] for own in labels}
 
