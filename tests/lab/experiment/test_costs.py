@@ -114,8 +114,9 @@ def test_a_seed_that_diverged_has_missed_the_target():
 
 def test_only_costs_of_a_target_that_every_seed_reached_are_said_to_be_too_high():
     """Between two rows are 10 rounds, and 9 of the 30 may have been too many."""
+    suite = parse_suite(FAIR.replace("workers = 3", "workers = 3\nevery = 10"))
     met = replace(line("met", [5.0] * 5), rounds=30.0)
-    said = caveats([met, replace(met, label="missed", reached=4)], parse_suite(FAIR))
+    said = caveats([met, replace(met, label="missed", reached=4)], suite)
     assert [sentence for sentence in said if "too high" in sentence] == [
         'Observed every 10 rounds: costs of met may be up to 30% too high; every = "1%" mends it.'
     ]
