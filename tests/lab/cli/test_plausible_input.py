@@ -245,7 +245,7 @@ def test_an_option_that_launch_lacks_is_no_script(first):
 def test_a_module_that_is_not_there_is_refused_once(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     started = []
-    monkeypatch.setattr("mpicomp.lab.cli.work.launch", lambda ranks, *_, **__: started.append(ranks))
+    monkeypatch.setattr("mpicomp.lab.cli.launch.launch", lambda ranks, *_, **__: started.append(ranks))
     done = CliRunner().invoke(cli, ["launch", "--ranks", "2", "-m", *words])
     assert isinstance(done.exception, ConfigError)
     assert str(done.exception).startswith(f"no module {''.join(words)!r} on Python's path or in the current")
