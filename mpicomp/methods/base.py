@@ -417,15 +417,20 @@ class Method(ABC):
 def senders_of(method: Method, key: Key) -> Sequence[int]:
     """``method.senders(key)``.
 
-    Raises ``ConfigError`` if it is a user's and gives something else than workers in increasing order: the
-    transports read it several times, and match messages by it.
+    Raises ``ConfigError`` if it is a user's and gives something else than workers in increasing order, or
+    others when asked again: all ranks ask, and wait for the messages of these workers.
     """
     senders = method.senders(key)
-    if method.of_ones_own and not _are_workers(senders, key.n):
+    if not method.of_ones_own:
+        return senders
+    name = f"{type(method).__name__}.senders"
+    if not _are_workers(senders, key.n):
         raise ConfigError(
-            f"{type(method).__name__}.senders gives {one_line(senders)}; expected a list of the workers that "
-            f"take part, increasing, from 0 to {key.n - 1}, as in [i for i in range(key.n) if ..]."
+            f"{name} gives {one_line(senders)}; expected a list of the workers that take part, increasing, "
+            f"from 0 to {key.n - 1}, as in [i for i in range(key.n) if ..]."
         )
+    if [*method.senders(key)] != [*senders]:
+        raise ConfigError(f"{name} gives other workers when asked again: draw them from the key alone.")
     return senders
 
 

@@ -134,6 +134,10 @@ def table(n):
     return np.array([[0, 1]])
 
 
+def drawn(n):
+    return sorted(np.random.permutation(n)[:2])
+
+
 def run(method, rounds=4, **options):
     return mpicomp.run(method, mpicomp.Quadratics(d=10), workers=4, rounds=rounds, **options)
 
@@ -146,6 +150,14 @@ def test_senders_are_workers_in_increasing_order(chosen):
     """A mask was read as the workers 1, 0, 1, 0; a worker n was left out; on ranks a generator hung."""
     with pytest.raises(ConfigError, match=r"Partial\.senders gives .* from 0 to 3, as in \[i for i in range"):
         run(Partial(chosen))
+
+
+def test_they_are_drawn_from_the_key():
+    """Ranks that draw from generators of their own wait for messages that nobody sends."""
+    with pytest.raises(
+        ConfigError, match=r"Partial\.senders gives other workers when asked again: draw them"
+    ):
+        mpicomp.run(Partial(drawn), mpicomp.Quadratics(d=10), workers=40, rounds=1)
 
 
 def test_they_may_be_of_numpy():
