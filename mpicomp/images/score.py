@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mpicomp.base.errors import DataError
+from mpicomp.base.units import one_line
 from mpicomp.data import as_name
 from mpicomp.images.grey import GreyImages, load_grey
 from mpicomp.images.model import ImageModel
@@ -36,7 +37,10 @@ def auroc(inside: ArrayLike, outside: ArrayLike) -> float:
 
 
 def _checked(name: str, scores: ArrayLike) -> Reals:
-    array = np.asarray(scores, dtype=np.float64)
+    try:
+        array = np.asarray(scores, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError(f"the scores {name} are {one_line(scores)}; allowed: real numbers.") from None
     if array.ndim != 1 or not array.size or np.isnan(array).any():
         raise DataError(
             f"the scores {name} have shape {array.shape} and {int(np.isnan(array).sum())} NaN; allowed: at "

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from mpicomp.base.checks import as_integer, as_workers
-from mpicomp.base.errors import MpicompError, RecordError
+from mpicomp.base.errors import ConfigError, MpicompError, RecordError
 from mpicomp.base.files import as_path_or_none, present
+from mpicomp.base.units import one_line
 from mpicomp.compressors import TopK
 from mpicomp.images.full_images import FullImages
 from mpicomp.images.local_images import LocalImages
@@ -79,10 +80,11 @@ def train(
     files without ``resume``, or what is no training with these settings.
     """
     usual, its_stages = RECIPES[kind_of(problem)]
-    method, stages = as_method(method or usual), stages or its_stages
+    method = as_method(usual if method is None else method)
     out = as_path_or_none("out", out)
     # Before the first stage: the mistake of a later one would cost all rounds before it.
-    planned = [(method.with_step(step), as_integer("rounds", rounds)) for step, rounds in stages]
+    pairs = _pairs(its_stages if stages is None else stages)
+    planned = [(method.with_step(step), as_integer("rounds", rounds)) for step, rounds in pairs]
     _refuse_held(out, len(planned), as_workers(workers), resume)
     x, up, down, before, interrupted = None, 0, 0, 0, False
     for number, (stepping, rounds) in enumerate(planned, 1):
@@ -114,6 +116,20 @@ def train(
     if out is not None and launched_rank() == 0 and not interrupted:
         model.save(out / "model.npz")
     return Trained(model, done.rows[-1].value, up, down, interrupted)
+
+
+def _pairs(stages: Any) -> list[tuple[Any, Any]]:
+    """The stages as pairs, at least one.  Raises ``ConfigError`` for anything else."""
+    try:
+        pairs = [(step, rounds) for step, rounds in stages]
+    except (TypeError, ValueError):
+        pairs = []
+    if not pairs:
+        raise ConfigError(
+            f"stages={one_line(stages)}; allowed: pairs of a step size and rounds, such as "
+            "[(1.0, 5000), (0.3, 3000)], or None."
+        )
+    return pairs
 
 
 def _refuse_held(out: Path | None, stages: int, workers: int, resume: bool | None) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 from mpicomp import kernels
 from mpicomp.base.errors import ConfigError
 from mpicomp.base.units import one_line
+from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 
 
@@ -70,16 +71,19 @@ def separate(records: Iterable[Any]) -> None:
                 object.__setattr__(record, f.name, value.copy())
 
 
-def check_senders(method: Method, senders: Any, n: int) -> None:
-    """Raise ``ConfigError`` unless ``senders``, of a round, are workers out of n in increasing order.
+def check_senders(method: Method, senders: Any, key: Key) -> None:
+    """Raise ``ConfigError`` unless ``senders``, of the round of ``key``, are workers in increasing order.
 
-    The transports read them several times, and match messages by them.
+    And if the method gives others when asked again: all ranks ask, and wait for these workers' messages.
     """
-    if not _are_workers(senders, n):
+    name = f"{type(method).__name__}.senders"
+    if not _are_workers(senders, key.n):
         raise ConfigError(
-            f"{type(method).__name__}.senders gives {one_line(senders)}; expected a list of the workers that "
-            f"take part, increasing, from 0 to {n - 1}, as in [i for i in range(key.n) if ..]."
+            f"{name} gives {one_line(senders)}; expected a list of the workers that take part, increasing, "
+            f"from 0 to {key.n - 1}, as in [i for i in range(key.n) if ..]."
         )
+    if [*method.senders(key)] != [*senders]:
+        raise ConfigError(f"{name} gives other workers when asked again: draw them from the key alone.")
 
 
 def _are_workers(senders: Any, n: int) -> bool:

@@ -95,7 +95,7 @@ class Rounds:
         t.activity = name
         senders = self.running.senders(key)
         if self.method.of_ones_own:
-            check_senders(self.method, senders, key.n)
+            check_senders(self.running, senders, key)
         step, receive = partial(self._worker_step, key), partial(self._receive, key, name)
         with self._apart(*self.averaging.states().values()):
             broadcast, size, stop = self.averaging.play(step, receive, senders, self.replica, key)
@@ -147,7 +147,7 @@ class Rounds:
             error.worker = i
             raise
         if self.method.of_ones_own:
-            check_up(self.running, up)
+            check_up(self.method, up)
         return up
 
     def _receive(self, key: Key, name: str, i: int, message: Bytes) -> None:

@@ -55,6 +55,12 @@ def test_the_pooled_gaussian_is_the_normal_density():
         pooled_gaussian(training[:1])
 
 
+@pytest.mark.parametrize("wrong", [["a"], [1j], None, [[1.0]], [], [float("nan")]])
+def test_scores_are_real_numbers(wrong):
+    with pytest.raises(DataError, match=r"^the scores outside (are|have) .*; allowed: "):
+        auroc([1.0], wrong)
+
+
 def test_the_pooled_gaussian_takes_a_path(tmp_path):
     """It was taken for an array: "images of type object and shape ()"."""
     np.save(tmp_path / "some.npy", images := pictures(4, 8, 9))

@@ -124,6 +124,9 @@ def test_stages_that_are_none_are_refused():
         assert done.returncode == 2 and "such as 1:5000" in done.stderr
     with pytest.raises(ConfigError, match="rounds"):
         train(LocalImages("digits", hidden=3), METHOD, ((1.0, 0),))
+    for wrong in ([], [(1.0,)], [1.0, 5], 5, "1:5"):
+        with pytest.raises(ConfigError, match=r"^stages=.*; allowed: pairs of a step size and rounds"):
+            train(LocalImages("digits", hidden=3), METHOD, wrong)
 
 
 def test_a_method_may_be_a_text_and_a_problem_is_one_of_images():

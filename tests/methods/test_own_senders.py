@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -134,6 +135,13 @@ def table(n):
     return np.array([[0, 1]])
 
 
+ASKED = count()
+
+
+def next_worker(n):
+    return [next(ASKED) % n]
+
+
 def run(method, rounds=4, **options):
     return mpicomp.run(method, mpicomp.Quadratics(d=10), workers=4, rounds=rounds, **options)
 
@@ -146,6 +154,13 @@ def test_senders_are_workers_in_increasing_order(chosen):
     """A mask was read as the workers 1, 0, 1, 0; a worker n was left out; on ranks a generator hung."""
     with pytest.raises(ConfigError, match=r"Partial\.senders gives .* from 0 to 3, as in \[i for i in range"):
         run(Partial(chosen))
+
+
+def test_they_are_the_same_when_asked_again():
+    """Ranks that draw from generators of their own wait for messages that nobody sends."""
+    said = r"Partial\.senders gives other workers when asked again: draw them from the key alone"
+    with pytest.raises(ConfigError, match=said):
+        run(Partial(next_worker))
 
 
 def test_they_may_be_of_numpy():
