@@ -94,6 +94,7 @@ class Agreement:
 
         One that comes before this rank has told the others of a call leaves nobody waiting, unless ``told``.
         """
+        self._refuse_left()
         self._told = told
         try:
             yield
@@ -117,10 +118,13 @@ class Agreement:
                 "around a call: it has to end the program, or to be caught in the function itself."
             )
 
-    def _tell(self, operation: Operation, failed: bool = False, value: int = 0) -> list[Call]:
-        """The calls of all ranks, in rank order; a list of one if all are equal."""
+    def _refuse_left(self) -> None:
         if self._left is not None:
             raise self._left
+
+    def _tell(self, operation: Operation, failed: bool = False, value: int = 0) -> list[Call]:
+        """The calls of all ranks, in rank order; a list of one if all are equal."""
+        self._refuse_left()
         own = Call(operation, self.number, failed, interrupts.asked(), value)
         self._told = True
         told = self._transport.tell_all(own.number)

@@ -244,8 +244,7 @@ def test_a_state_is_loaded_between_steps(kind, tmp_path):
             agg.bring(b, (k + 1) * g[blocks[b]])
         if not k:
             agg(g)
-    said = r"blocks of a step have been sent: .* by opt.step\(\), or give it up by drop"
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=r"blocks of a step .* by opt.step\(\), or give it up by drop"):
         again()
     agg.drop()
     again()
