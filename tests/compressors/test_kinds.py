@@ -112,14 +112,11 @@ def test_a_shared_mask_of_workers_is_not_that_of_the_broadcast(layout):
     server = [apply(c, x, Key(8, t, None, n)) for t in range(300)]
     workers = [apply(c, x, Key(8, t, 0, n)) for t in range(300)]
     both = sum(np.count_nonzero(a * b) for a, b in zip(server, workers, strict=True))
-    assert (
-        abs(both - 90) < 60
-    )  # 300 of 3 coordinates, of which each is in the other mask with probability 1/10
-    means = np.zeros(30)
-    agg = mpicomp.Aggregator(Artemis(c, c, gamma=1.0, alpha=0), like=x, workers=n)
-    for _ in range(3000):
-        means += agg(dict.fromkeys(range(n), x)) / 3000
-    assert means @ x / (x @ x) == pytest.approx(1, abs=0.15)
+    assert abs(both - 90) < 60  # of 300 times 3 coordinates each is in the other mask with probability 1/10
+    agg, mean, rounds = mpicomp.Aggregator(Artemis(c, c, gamma=1.0, alpha=0), like=x, workers=n), 0.0, 400
+    for _ in range(rounds):
+        mean += agg(dict.fromkeys(range(n), x)) @ x / (x @ x) / rounds
+    assert abs(mean - 1) < 1  # its standard deviation is at most 0.2; under one mask it is 10
 
 
 def test_several_messages_of_one_round_have_independent_supports():
