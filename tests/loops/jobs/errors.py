@@ -108,7 +108,7 @@ def interrupted_in_a_block():
     first, last = agg.overlap()
     agg.bring(1, np.ones(8)[last])
     if RANK == 1:
-        agg._early._step = lambda *_: exec("raise KeyboardInterrupt")
+        agg._early._steps.step = lambda *_: exec("raise KeyboardInterrupt")
     with suppress(KeyboardInterrupt):
         agg.bring(0, np.ones(8)[first])
     agg.bring(0, np.ones(8)[first]) if RANK == 1 else agg.drop()
