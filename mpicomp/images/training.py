@@ -17,6 +17,7 @@ from mpicomp.images.local_images import LocalImages
 from mpicomp.images.model import ImageModel, kind_of
 from mpicomp.methods import EF21SGDM, Method
 from mpicomp.runtime.alike import refuse_other_call
+from mpicomp.runtime.facts import read_facts
 from mpicomp.runtime.run import left_in_order, run
 from mpicomp.text.config import as_method
 from mpicomp.transports import connect
@@ -72,8 +73,9 @@ def train(
     to ``out``/model.npz.  ``progress`` is called as in ``run``, with the rounds of all stages.  Under mpirun
     every rank calls this and gets the same model.
 
-    resume            as in ``run``: True continues the training in ``out``, which gives the model of one that
-                      was not interrupted, bit for bit; None continues it if there is one, else starts
+    resume            as in ``run``: True continues the training in ``out``, by the same stages, to the model
+                      of one that was not interrupted, bit for bit; None continues it if there is one, else
+                      starts
     checkpoint_every  rounds between checkpoints of a stage; one is written at its end, too
 
     Raises ``ConfigError`` for settings that cannot run, and ``RecordError`` if ``out`` holds one of these
@@ -85,7 +87,7 @@ def train(
     # Before the first stage: the mistake of a later one would cost all rounds before it.
     pairs = _pairs(its_stages if stages is None else stages)
     planned = [(method.with_step(step), as_integer("rounds", rounds)) for step, rounds in pairs]
-    _refuse_held(out, len(planned), as_workers(workers), resume)
+    _refuse_held(out, planned, as_workers(workers), resume)
     x, up, down, before, interrupted = None, 0, 0, 0, False
     for number, (stepping, rounds) in enumerate(planned, 1):
 
@@ -132,23 +134,31 @@ def _pairs(stages: Any) -> list[tuple[Any, Any]]:
     return pairs
 
 
-def _refuse_held(out: Path | None, stages: int, workers: int, resume: bool | None) -> None:
+def _refuse_held(
+    out: Path | None, planned: Sequence[tuple[Method, int]], workers: int, resume: bool | None
+) -> None:
     """Raise ``RecordError`` on all ranks if ``out`` holds what the training will write; collective.
 
-    A training that is resumed may have written all of it, but no model before its last stage.
+    A training that is resumed may have written it, by the same stages: others would replace its model.
     """
 
     def look() -> None:
         if out is None:
             return
-        names = [f"stage-{number}" for number in range(1, stages + 1)]
+        model, stages = out / "model.npz", [out / f"stage-{k}" for k in range(1, len(planned) + 2)]
         if resume is False:
-            names.append("model.npz")
-        else:
-            names = [] if present(out / names[-1]) else ["model.npz"]
-        for name in names:
-            if present(out / name):
-                raise RecordError(f"{out / name} is already there. Choose another folder for the training.")
+            for path in (*stages, model):
+                if present(path):
+                    raise RecordError(f"{path} is already there. Choose another folder for the training.")
+        asked = [facts.get("asked", {}) for stage in stages if (facts := read_facts(stage))]
+        held = [(one.get("method"), one.get("rounds")) for one in asked]
+        own = [(repr(method), rounds) for method, rounds in planned]
+        if held != own[: len(held)] or (present(model) and len(held) < len(own)):
+            shown = ", ".join(f"{rounds} rounds of {method}" for method, rounds in held) or "none"
+            raise RecordError(
+                f"{out} holds a training by other stages: {shown}. It is resumed by its own ones. Give "
+                "these, or choose another folder."
+            )
 
     control = connect(workers)
     with left_in_order(control, MpicompError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 from mpicomp import kernels
@@ -169,7 +170,8 @@ class Aggregator(Resumable):
         asks  what the ranks do with it: a rank that does something else meanwhile is named
         """
         self.transport.activity = f"step {self.steps}"
-        return self._agreement.begin(asks, lambda: as_integer("number", number, least=0, most=2**32 - 1))
+        checked = partial(as_integer, "number", number, least=0, most=2**32 - 1)
+        return self._agreement.begin(asks, checked, self._drop_early)
 
     @operation
     def start(self, x: Any) -> Any:

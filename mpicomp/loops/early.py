@@ -22,6 +22,7 @@ from mpicomp.base.given_arrays import is_finite, refuse_mask
 from mpicomp.keys import Key
 from mpicomp.loops.tentative import TentativeSteps
 from mpicomp.runtime.measure import is_float
+from mpicomp.runtime.own_methods import check_senders
 from mpicomp.runtime.rounds import Rounds
 
 
@@ -59,7 +60,10 @@ class Early:
         self._brought: dict[int, int] = {}  # block -> the sum of the bits of its gradient
         self._size = 0
         self._left = len(self.slices)  # blocks to be brought
-        self._sends = self._worker in self._averaging.method.senders(key)
+        senders = self._averaging.method.senders(key)
+        if self._rounds.method.of_ones_own:
+            check_senders(self._rounds.method, senders, key)
+        self._sends = self._worker in senders
         self._averaging.exchange.begin()
 
     def bring(self, block: int, gradient: Array) -> None:

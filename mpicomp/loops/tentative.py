@@ -13,6 +13,7 @@ from mpicomp.base.errors import ConfigError
 from mpicomp.keys import Key
 from mpicomp.methods.base import Method
 from mpicomp.problems.objective import Objective
+from mpicomp.runtime.own_methods import check_up
 from mpicomp.runtime.rounds import Rounds
 
 
@@ -32,20 +33,22 @@ class TentativeSteps:
         """The worker's message of block b, a record ``Up``; ``gradient`` is that block of its gradient."""
         rounds, where, d = self._rounds, self._slices[b], self._rounds.x.size
         now = rounds.workers[self._worker]
+        others = {}  # numbers, and arrays of other shapes, with which each block's step begins anew
         for f in fields(now):
-            if _is_vector(value := getattr(now, f.name)):
+            if _is_vector(value := getattr(now, f.name), d):
                 getattr(self._next, f.name)[where] = value[where]
-        own = replace(
-            block_of(self._next, where, d),
-            **{f.name: v for f in fields(now) if not _is_vector(v := getattr(now, f.name))},
-        )
+            else:
+                others[f.name] = deepcopy(value)
+        own = replace(block_of(self._next, where, d), **others)
         views = {f.name: getattr(own, f.name) for f in fields(own)}
         up = self._methods[b].worker_step(
             own, block_of(rounds.replica, where, d), OfBlock(gradient), key.of(self._worker)
         )
+        if rounds.method.of_ones_own:
+            check_up(rounds.method, up)
         for name, view in views.items():
             value = getattr(own, name)
-            if not _is_vector(view):
+            if name in others:
                 setattr(self._next, name, value)
             elif value is not view:
                 view[:] = value
@@ -57,9 +60,9 @@ class TentativeSteps:
         workers[i], self._next = self._next, workers[i]
 
 
-def _is_vector(value: Any) -> bool:
-    """Whether a field of a worker's state is an array, on the host or a device, and not a number."""
-    return getattr(value, "shape", ()) != ()
+def _is_vector(value: Any, d: int) -> bool:
+    """Whether a field of a worker's state is a vector in R^d, on the host or a device: blocks have slices."""
+    return getattr(value, "shape", ()) == (d,)
 
 
 class OfBlock(Objective):

@@ -74,7 +74,8 @@ def separate(records: Iterable[Any]) -> None:
 def check_senders(method: Method, senders: Any, key: Key) -> None:
     """Raise ``ConfigError`` unless ``senders``, of the round of ``key``, are workers in increasing order.
 
-    And if the method gives others when asked again: all ranks ask, and wait for these workers' messages.
+    Raises ``RuntimeError``, which ends the job, if the method gives others when asked again: all ranks wait
+    for the messages of the workers that they were given, and perhaps this rank alone has noticed it.
     """
     name = f"{type(method).__name__}.senders"
     if not _are_workers(senders, key.n):
@@ -83,7 +84,7 @@ def check_senders(method: Method, senders: Any, key: Key) -> None:
             f"from 0 to {key.n - 1}, as in [i for i in range(key.n) if ..]."
         )
     if [*method.senders(key)] != [*senders]:
-        raise ConfigError(f"{name} gives other workers when asked again: draw them from the key alone.")
+        raise RuntimeError(f"{name} gives other workers when asked again: draw them from the key alone.")
 
 
 def _are_workers(senders: Any, n: int) -> bool:

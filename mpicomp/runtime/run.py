@@ -198,7 +198,7 @@ def run(
                 session.save()
                 t.raise_on_all(lambda: session.conclude(result.summary()))
                 asked.agree(t)  # perhaps a rank was asked after the last round: the record is of a whole run
-                return result if asked.number is None else replace(result, status="interrupted")
+                return result if asked.agreed is None else replace(result, status="interrupted")
             except DivergedError as error:
                 error.so_far = t.ask_server(lambda: session.recorder.rows)
                 asked.agree(t)

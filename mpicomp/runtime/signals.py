@@ -67,13 +67,16 @@ def remember_signals() -> None:
 
 
 class Asked:
-    """The signal that asked this rank, or after ``agree`` any rank, to end the run: ``number``, or None.
+    """The signals that asked ranks to end the run, or None.
 
-    begun  whether the first round has begun
+    number  the one that this rank has received
+    agreed  after ``agree``, one that some rank has received, the same on all of them
+    begun   whether the first round has begun
     """
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self.agreed: int | None = None
         self.begun = False
 
     def begin(self) -> None:
@@ -81,18 +84,10 @@ class Asked:
         self.begun = True
 
     def agree(self, transport: Transport) -> None:
-        """Give all ranks the same ``number``: one that some rank received, SIGINT only if all are SIGINT.
-
-        Collective.
-        """
+        """Set ``agreed``: a signal that some rank has received, SIGINT only if all are SIGINT; collective."""
         told = transport.collect(self.number)
         known = transport.ask_server(lambda: [n for n in told or [] if isinstance(n, int)])
-        self.number = min(known, key=lambda n: n == signal.SIGINT, default=None)
-
-    @property
-    def is_raised_again(self) -> bool:
-        """Whether the script hears of the signal itself after the run; else the run has to tell it."""
-        return self.number not in (None, signal.SIGINT) and not _in_command
+        self.agreed = min(known, key=lambda n: n == signal.SIGINT, default=None)
 
 
 def _act_as_before(number: int, handler: Any) -> None:
@@ -143,15 +138,23 @@ def stop_on_signals(transport: Transport) -> Iterator[Asked]:
     try:
         yield asked
     except DivergedError as error:  # raised on all ranks
-        if asked.number is not None and not asked.is_raised_again:
+        if asked.agreed is not None and not _is_raised_again(asked.agreed):
             raise Interrupted(error.so_far or []) from error  # else nobody would hear of the request
         raise
     finally:
         requests.outlast()
         for s, handler in before.items():
             signal.signal(s, handler)
-        if asked.number is not None and asked.is_raised_again:
-            _pass_on(signal.Signals(asked.number), transport.is_server)
+        number = asked.agreed or asked.number
+        if number is not None and _is_raised_again(number):
+            _pass_on(signal.Signals(number), transport.is_server)
+    if asked.number is not None and asked.agreed is None and not _is_raised_again(asked.number):
+        signal.raise_signal(asked.number)  # it came once the ranks had agreed that none had come
+
+
+def _is_raised_again(number: int) -> bool:
+    """Whether the script hears of the signal itself after the run; else the run's end has to tell it."""
+    return number != signal.SIGINT and not _in_command
 
 
 def _pass_on(number: signal.Signals, speaks: bool) -> None:

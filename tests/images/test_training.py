@@ -69,16 +69,29 @@ def test_a_training_that_was_interrupted_is_resumed_bit_for_bit(stopped, tmp_pat
         assert ImageModel.load(tmp_path / "cut").x.tobytes() == whole.model.x.tobytes()
 
 
-def test_resumed_with_more_rounds_the_last_stage_goes_on_and_its_model_is_written(tmp_path):
-    problem = LocalImages("digits", hidden=3)
-    train(problem, METHOD, STAGES, workers=2, out=tmp_path / "longer")
-    longer = (STAGES[0], (STAGES[1][0], STAGES[1][1] + 4))
-    found = train(problem, METHOD, longer, workers=2, out=tmp_path / "longer", resume=True)
-    at_once = train(problem, METHOD, longer, workers=2, out=tmp_path / "at once")
-    assert found.model.x.tobytes() == at_once.model.x.tobytes()
-    assert ImageModel.load(tmp_path / "longer").x.tobytes() == at_once.model.x.tobytes()
-    with pytest.raises(RecordError, match=r"other"):
-        train(problem, METHOD, ((0.5, 8), STAGES[1]), workers=2, out=tmp_path / "longer", resume=True)
+OTHER = [
+    STAGES[:1],
+    (*STAGES, (0.1, 2)),
+    (STAGES[0], (0.25, 9)),
+    ((1.0, 9), STAGES[1]),
+    ((0.5, 8), STAGES[1]),
+]
+
+
+@pytest.mark.parametrize("other", OTHER)
+def test_a_training_is_resumed_by_its_own_stages_before_any_round(other, tmp_path):
+    """Its model was replaced by one of other stages, or a stage was played on, which no resume could undo."""
+    problem = LocalImages(np.arange(96, dtype=np.uint8).reshape(6, 4, 4), hidden=2)
+    method = METHOD.with_step(1.0)
+    train(problem, method, STAGES, workers=1, out=tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(RecordError, match=r"holds a training by other stages: 8 rounds of .* Give these"):
+        train(problem, method, other, workers=1, out=tmp_path, resume=True)
+    train(problem, method, STAGES, workers=1, out=tmp_path, resume=True)
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert {path for path in before if before[path] != after[path]} <= {
+        path for path in before if path.name in ("run.json", "manifest.json")
+    }
 
 
 def test_a_training_is_resumed_only_where_there_is_one(tmp_path):
@@ -89,7 +102,7 @@ def test_a_training_is_resumed_only_where_there_is_one(tmp_path):
     with pytest.raises(ConfigError, match="resume needs the folder"):
         train(problem, **settings, resume=True)
     (tmp_path / "model.npz").write_text("mine")
-    with pytest.raises(RecordError, match=r"model.npz is already there"):
+    with pytest.raises(RecordError, match=r"holds a training by other stages: none"):
         train(problem, **settings, out=tmp_path, resume=None)
     assert [path.name for path in tmp_path.iterdir()] == ["model.npz"]
 

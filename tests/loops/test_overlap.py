@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import pytest
 
-from mpicomp import DIANA, EF21, EF21SGDM, Aggregator, ConfigError, DivergedError, Natural, Sign, TopK
+from mpicomp import DCGD, DIANA, EF21, EF21SGDM, Aggregator, ConfigError, DivergedError, Natural, Sign, TopK
+from mpicomp.methods.base import Message
 from mpicomp.methods.support.estimating import EstimatingMethod
 from tests.support import every_combination
 
@@ -208,6 +211,53 @@ def test_entries_too_small_for_the_messages_are_no_error_whatever_the_program_ha
             for where in reversed(blocks := agg.overlap()):
                 agg.bring(blocks.index(where), g[where])
         np.testing.assert_allclose(agg(g), g, rtol=1e-4)
+
+
+@dataclass(frozen=True)
+class Aged(DCGD):
+    """Divides by the number of rounds, which the worker keeps in an array of a shape of its own."""
+
+    @dataclass
+    class Worker:
+        age: np.ndarray = field(default_factory=lambda: np.zeros(3))
+
+    def worker_step(self, w, r, f, key):
+        w.age += 1
+        return Message(self.Q.compress(f.grad(r.x) / w.age[0], key))
+
+
+def test_arrays_that_are_no_vector_are_those_of_the_step_before_for_every_block():
+    check_the_same(Aged(Natural(), gamma=0.01))
+
+
+class ReturnsNothing(Aged):
+    def worker_step(self, w, r, f, key):
+        super().worker_step(w, r, f, key)
+
+
+def test_what_a_step_of_one_s_own_returns_is_checked():
+    agg = Aggregator(ReturnsNothing(Natural()), np.zeros(8), **SHARDED)
+    blocks = agg.overlap()
+    for b in reversed(range(len(blocks))):
+        agg.bring(b, np.ones(8)[blocks[b]])
+    with pytest.raises(ConfigError, match=r"ReturnsNothing\.worker_step returns None; expected Message"):
+        agg(np.ones(8))
+
+
+def test_a_refused_number_for_all_ranks_gives_up_the_step_of_which_blocks_were_brought():
+    """So does an interrupt there: the next block was refused, as all were here."""
+    found = []
+    for refused in (False, True):
+        agg = Aggregator(METHOD, np.zeros(40), **SHARDED)
+        blocks = agg.overlap()
+        if refused:
+            agg.bring(4, np.ones(40)[blocks[4]])
+            with pytest.raises(ConfigError, match="number=-1"):
+                agg.tell_all(-1)
+        for b in reversed(range(len(blocks))):
+            agg.bring(b, np.ones(40)[blocks[b]])
+        found.append(agg(np.ones(40)).tobytes())
+    assert found[0] == found[1]
 
 
 def test_a_second_overlap_gives_the_same_blocks_also_within_a_step():

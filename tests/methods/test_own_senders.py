@@ -159,7 +159,7 @@ def test_senders_are_workers_in_increasing_order(chosen):
 def test_they_are_the_same_when_asked_again():
     """Ranks that draw from generators of their own wait for messages that nobody sends."""
     said = r"Partial\.senders gives other workers when asked again: draw them from the key alone"
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(RuntimeError, match=said):
         run(Partial(next_worker))
 
 

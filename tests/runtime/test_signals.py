@@ -276,6 +276,14 @@ def test_an_interrupt_after_the_last_round_is_not_lost(at, tmp_path):
     assert mpicomp.load(tmp_path).summary["status"] == "rounds"
 
 
+def test_an_interrupt_after_the_ranks_have_agreed_that_none_came_acts_at_the_run_s_end(monkeypatch):
+    monkeypatch.setattr("mpicomp.runtime.run.clear_cached_draws", lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        mpicomp.run("gd(gamma=0.1)", "quadratics(d=20)", workers=2, rounds=20)
+    with pytest.raises(DivergedError):  # as on the other ranks, which may not have been asked
+        mpicomp.run("gd(gamma=1e8)", "quadratics(d=20)", workers=2, rounds=1000, every=1000)
+
+
 def test_an_interrupt_at_the_end_of_a_comparison_s_run_ends_the_comparison_which_keeps_that_run(tmp_path):
     suite = parse_suite(SUITE_OF_TWO)
     ended = []
