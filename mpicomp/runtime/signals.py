@@ -149,7 +149,10 @@ def stop_on_signals(transport: Transport) -> Iterator[Asked]:
         if number is not None and _is_raised_again(number):
             _pass_on(signal.Signals(number), transport.is_server)
     if asked.number is not None and asked.agreed is None and not _is_raised_again(asked.number):
-        signal.raise_signal(asked.number)  # it came once the ranks had agreed that none had come
+        try:  # it came once the ranks had agreed that none had come
+            _act_as_before(asked.number, before[asked.number])
+        finally:
+            signal.signal(asked.number, before[asked.number])
 
 
 def _is_raised_again(number: int) -> bool:
