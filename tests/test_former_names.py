@@ -10,7 +10,7 @@ import mpicomp
 from mpicomp import EF21, Aggregator, Lossless, TopK
 from mpicomp.base.errors import RecordError
 from mpicomp.base.former import present_repr
-from mpicomp.lab.experiment.pictures import picture_of_runs
+from mpicomp.lab.experiment.picturing import picture_of_runs
 from mpicomp.problems import Quadratics
 from mpicomp.runtime.generations import seal
 from mpicomp.text.config import parse_compressor, parse_method, to_text

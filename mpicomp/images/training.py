@@ -87,7 +87,7 @@ def train(
     # Before the first stage: the mistake of a later one would cost all rounds before it.
     pairs = _pairs(its_stages if stages is None else stages)
     planned = [(method.with_step(step), as_integer("rounds", rounds)) for step, rounds in pairs]
-    _refuse_held(out, planned, as_workers(workers), resume)
+    _check_folder(out, planned, as_workers(workers), resume)
     x, up, down, before, interrupted = None, 0, 0, 0, False
     for number, (stepping, rounds) in enumerate(planned, 1):
 
@@ -134,12 +134,12 @@ def _pairs(stages: Any) -> list[tuple[Any, Any]]:
     return pairs
 
 
-def _refuse_held(
+def _check_folder(
     out: Path | None, planned: Sequence[tuple[Method, int]], workers: int, resume: bool | None
 ) -> None:
-    """Raise ``RecordError`` on all ranks if ``out`` holds what the training will write; collective.
+    """Raise ``RecordError`` on all ranks if ``out`` holds what would be overwritten; collective.
 
-    A training that is resumed may have written it, by the same stages: others would replace its model.
+    A training that is resumed goes on in what it has written itself, by the same stages.
     """
 
     def look() -> None:

@@ -90,9 +90,10 @@ class Agreement:
 
     @contextmanager
     def together(self, step: str, told: bool) -> Iterator[None]:
-        """In the ``with`` block, ``leave`` for an error of the program's own, such as KeyboardInterrupt.
+        """If an error of the program's own, such as KeyboardInterrupt, ends the ``with`` block, ``leave``.
 
-        One that comes before this rank has told the others of a call leaves nobody waiting, unless ``told``.
+        An error before this rank has told the others of its call leaves nobody waiting.  With ``told`` they
+        count on this rank from the block's start.
         """
         self._refuse_left()
         self._told = told

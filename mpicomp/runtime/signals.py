@@ -91,12 +91,15 @@ class Asked:
 
 
 def _act_as_before(number: int, handler: Any) -> None:
-    """Let a signal do what ``handler`` does.
+    """Let a signal do what ``handler`` does; then the present handler is back.
 
     A shell makes what it runs in the background ignore SIGINT; one that was sent all the same interrupts.
     """
-    signal.signal(number, signal.default_int_handler if handler == signal.SIG_IGN else handler)
-    signal.raise_signal(number)
+    present = signal.signal(number, signal.default_int_handler if handler == signal.SIG_IGN else handler)
+    try:
+        signal.raise_signal(number)
+    finally:
+        signal.signal(number, present)  # where a script's own handler returns, the run goes on
 
 
 @contextmanager
@@ -119,7 +122,6 @@ def stop_on_signals(transport: Transport) -> Iterator[Asked]:
         transport.stop = True
         if not asked.begun and transport.ranks == 1 and number != signal.SIGUSR1:
             _act_as_before(number, before[number])
-            signal.signal(number, ask)  # the script's own handler has returned, and the run goes on
             return
         asked.number = asked.number or number
         if number == signal.SIGUSR1 or not requests.is_new():
@@ -149,10 +151,7 @@ def stop_on_signals(transport: Transport) -> Iterator[Asked]:
         if number is not None and _is_raised_again(number):
             _pass_on(signal.Signals(number), transport.is_server)
     if asked.number is not None and asked.agreed is None and not _is_raised_again(asked.number):
-        try:  # it came once the ranks had agreed that none had come
-            _act_as_before(asked.number, before[asked.number])
-        finally:
-            signal.signal(asked.number, before[asked.number])
+        _act_as_before(asked.number, before[asked.number])  # it came after the ranks' agreement that none had
 
 
 def _is_raised_again(number: int) -> bool:

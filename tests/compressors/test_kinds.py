@@ -107,7 +107,7 @@ def test_a_shared_mask_is_the_same_on_every_worker():
 
 @pytest.mark.parametrize("layout", ["uniform", "block"])
 def test_a_shared_mask_of_workers_is_not_that_of_the_broadcast(layout):
-    """In both directions it was one mask: the mean of Artemis and Dore was d/k times too large."""
+    """In both directions it was one mask: the mean of Artemis was d/k times too large."""
     x, c, n = np.arange(1.0, 31), RandK(3, layout, mask="shared"), 4
     server = [apply(c, x, Key(8, t, None, n)) for t in range(300)]
     workers = [apply(c, x, Key(8, t, 0, n)) for t in range(300)]

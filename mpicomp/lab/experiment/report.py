@@ -22,7 +22,7 @@ from mpicomp.lab.experiment.figure import draw, draw_all, pages
 from mpicomp.lab.experiment.folder import read_case, read_comparison, read_study
 from mpicomp.lab.experiment.lines import Line
 from mpicomp.lab.experiment.picture import Picture
-from mpicomp.lab.experiment.pictures import picture_of, picture_of_folders
+from mpicomp.lab.experiment.picturing import picture_of, picture_of_folders
 from mpicomp.lab.experiment.study import Study
 from mpicomp.lab.experiment.styling import PLAIN, Look, check_format
 from mpicomp.lab.experiment.tables import markdown

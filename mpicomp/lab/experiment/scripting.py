@@ -18,7 +18,7 @@ from mpicomp.lab.experiment import compare as comparing
 from mpicomp.lab.experiment.figure import draw_panel
 from mpicomp.lab.experiment.folder import read_comparison, read_run
 from mpicomp.lab.experiment.job import Progress
-from mpicomp.lab.experiment.pictures import picture_of, picture_of_runs
+from mpicomp.lab.experiment.picturing import picture_of, picture_of_runs
 from mpicomp.lab.experiment.report import publish
 from mpicomp.lab.experiment.results import Comparison, Record
 from mpicomp.lab.experiment.shipped import located

@@ -10,7 +10,7 @@ import pytest
 import mpicomp
 from mpicomp import GD
 from mpicomp.base.errors import RecordError
-from mpicomp.lab.experiment.pictures import picture_of_folders
+from mpicomp.lab.experiment.picturing import picture_of_folders
 from mpicomp.runtime.rows import read_rows
 from tests.support.foreign_folders import QUADRATICS, a_comparison, a_run
 

@@ -13,7 +13,7 @@ from mpicomp.compressors import RandK
 from mpicomp.lab.experiment.canvas import plain_title, save
 from mpicomp.lab.experiment.compare import compare
 from mpicomp.lab.experiment.figure import draw, draw_all
-from mpicomp.lab.experiment.pictures import picture_of, picture_of_folders
+from mpicomp.lab.experiment.picturing import picture_of, picture_of_folders
 from mpicomp.lab.experiment.report import plot_files, publish
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.methods import DIANA, GD

@@ -11,7 +11,7 @@ import mpicomp
 from mpicomp import GD, MARINA, RandK
 from mpicomp.lab.experiment import glyphs
 from mpicomp.lab.experiment.figure import draw, draw_panel
-from mpicomp.lab.experiment.pictures import picture_of
+from mpicomp.lab.experiment.picturing import picture_of
 from mpicomp.problems import Quadratics
 from tests.support.own_file import Distance
 

@@ -31,7 +31,7 @@ from mpicomp.lab.experiment.figure import (
 )
 from mpicomp.lab.experiment.layout import MOST_CURVES
 from mpicomp.lab.experiment.picture import Picture, minimum
-from mpicomp.lab.experiment.pictures import picture_of, picture_of_runs
+from mpicomp.lab.experiment.picturing import picture_of, picture_of_runs
 from mpicomp.lab.experiment.report import plot_files
 from mpicomp.lab.experiment.styling import STYLES, X, Y, as_look
 from mpicomp.lab.experiment.suite import AXES
@@ -537,7 +537,7 @@ def test_a_backend_that_matplotlib_does_not_know_is_one_line(folder):
 
 def test_runs_of_equal_names_are_told_apart_by_their_paths(folder):
     runs = [folder / "runs" / name / "seed-0" for name in ("gd", "marina")]
-    from mpicomp.lab.experiment.pictures import picture_of_folders
+    from mpicomp.lab.experiment.picturing import picture_of_folders
 
     labels = [label.split(":")[0] for label in picture_of_folders(runs).curves]
     assert labels == [str(Path("gd") / "seed-0"), str(Path("marina") / "seed-0")]

@@ -14,7 +14,7 @@ import mpicomp
 from mpicomp import EF21, GD, MARINA, DCGDPlus, RandK, TopK
 from mpicomp.base.errors import ConfigError, DivergedError, RecordError
 from mpicomp.lab.experiment import compare as comparing
-from mpicomp.lab.experiment.pictures import picture_of_runs
+from mpicomp.lab.experiment.picturing import picture_of_runs
 from mpicomp.lab.experiment.suite_file import parse_suite
 from mpicomp.lab.experiment.trials import Trial
 from mpicomp.problems import Quadratics

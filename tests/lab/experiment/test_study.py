@@ -14,7 +14,7 @@ from mpicomp.base.errors import ConfigError, RecordError
 from mpicomp.lab.experiment.compare import compare, compare_all
 from mpicomp.lab.experiment.figure import draw, draw_all
 from mpicomp.lab.experiment.folder import read_comparison, unfinished
-from mpicomp.lab.experiment.pictures import picture_of
+from mpicomp.lab.experiment.picturing import picture_of
 from mpicomp.lab.experiment.report import plot_files, publish_study
 from mpicomp.lab.experiment.study import Study, load_file, parse
 from mpicomp.lab.experiment.suite import Suite, parse_part
